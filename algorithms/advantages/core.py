@@ -1,0 +1,63 @@
+"""What an advantage estimator is, and the statistics that several share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.core import TokenTable, TurnTable
+
+
+class Advantage(ABC):
+    """Base of every estimator. Subclasses are frozen dataclasses; their fields are their YAML keys."""
+
+    grain: ClassVar[Literal["trajectory", "turn", "token"]]
+    min_group: ClassVar[int] = 1
+    needs_values: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def __call__(self, turns: TurnTable, tokens: TokenTable) -> Tensor:
+        """[R, T] advantage of each trained token in reward units, detached; 0 where not trained.
+
+        Evolvable fields are scalars, [K] (grain trajectory or turn) or [R, 1] (grain token).
+        """
+
+
+def group_sum(value_B: Tensor, group_B: Tensor) -> Tensor:
+    """[B] sum of the values of each entry's group."""
+    _, index = torch.unique(group_B, return_inverse=True)
+    total = torch.zeros(int(index.max()) + 1 if index.numel() else 0, dtype=value_B.dtype, device=value_B.device)
+    return total.index_add(0, index, value_B)[index]
+
+
+def group_mean(value_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Size [B] and mean [B] of each entry's group."""
+    size = group_sum(torch.ones_like(value_B), group_B)
+    return size, group_sum(value_B, group_B) / size
+
+
+def group_std(value_B: Tensor, group_B: Tensor) -> Tensor:
+    """[B] unbiased (n-1) standard deviation of each entry's group; 0 for a group of one."""
+    size, mean = group_mean(value_B, group_B)
+    return (group_sum((value_B - mean) ** 2, group_B) / (size - 1).clamp(min=1)).sqrt()
+
+
+def whiten(value_RT: Tensor, mask_RT: Tensor, member_R: Tensor, epsilon: float = 1e-8) -> Tensor:
+    """Shift and scale the trained entries of each member to mean 0 and unbiased variance 1.
+
+    Statistics are the member's own, over the whole optimiser batch (verl `masked_whiten`).
+
+    Returns:
+        [R, T]; 0 where not trained, and 0 for a member with fewer than two trained entries.
+    """
+    member_RT = member_R.unsqueeze(1).expand_as(value_RT)[mask_RT]
+    value = value_RT[mask_RT]
+    size, mean = group_mean(value, member_RT)
+    variance = group_sum((value - mean) ** 2, member_RT) / (size - 1).clamp(min=1)
+    result = torch.zeros_like(value_RT)
+    result[mask_RT] = torch.where(size > 1, (value - mean) * torch.rsqrt(variance + epsilon), 0.0)
+    return result

@@ -1,0 +1,39 @@
+"""PPO's clipped surrogate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Lt
+from torch import Tensor
+
+from algorithms.core import evolvable
+from algorithms.objectives.core import Objective, Surrogate
+
+
+@dataclass(frozen=True)
+class Clipped(Objective):
+    """-min(r A, clip(r, 1 - low, 1 + high) A) (Schulman et al. 2017, arXiv:1707.06347; clip-higher: DAPO, arXiv:2503.14476).
+
+    The gradient is 0 exactly where the clipped branch is the smaller one.
+    """
+
+    clip_low: Annotated[float, Ge(0), Lt(1)] = evolvable()
+    clip_high: Annotated[float, Ge(0)] = evolvable()
+
+    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor) -> Surrogate:
+        ratio_RT = log_ratio_RT.exp()
+        low, high = 1 - self.clip_low, 1 + self.clip_high
+        bounded_RT = torch.minimum(torch.maximum(ratio_RT, _like(low, ratio_RT)), _like(high, ratio_RT))
+        loss_RT = -torch.minimum(ratio_RT * advantage_RT, bounded_RT * advantage_RT)
+        return Surrogate(
+            loss_RT,
+            clipped_low_RT=(ratio_RT < low) & (advantage_RT < 0),
+            clipped_high_RT=(ratio_RT > high) & (advantage_RT > 0),
+        )
+
+
+def _like(bound: float | Tensor, ratio_RT: Tensor) -> Tensor:
+    return torch.as_tensor(bound, dtype=ratio_RT.dtype, device=ratio_RT.device)

@@ -1,0 +1,31 @@
+"""What a surrogate objective is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """Per-token loss [R, T] and where the ratio was clipped (bool [R, T])."""
+
+    loss_RT: Tensor
+    clipped_low_RT: Tensor
+    clipped_high_RT: Tensor
+
+
+class Objective(ABC):
+    """Base of every surrogate. Subclasses are frozen dataclasses; evolvable fields are scalars or [R, 1]."""
+
+    @abstractmethod
+    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor) -> Surrogate:
+        """Loss of each token, to be minimised.
+
+        Args:
+            log_ratio_RT: [R, T] log-ratio at the chosen grain, in nats, 0 where not trained.
+            advantage_RT: [R, T] advantages, detached.
+            logprob_RT: [R, T] log-probabilities of the present policy, in nats.
+        """
