@@ -42,7 +42,7 @@ class JsonlTracker(Base):
         self._folder = run.folder
         for name in FILES:
             _drop_half_line(run.folder / name)
-            self._files[name] = open(run.folder / name, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+            self._files[name] = open(run.folder / name, "a", buffering=1, encoding="utf-8")
 
     def update(self, record: UpdateRecord) -> None:
         for part in record.members:
