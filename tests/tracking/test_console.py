@@ -1,0 +1,144 @@
+import io
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from evo_hpo.tracking import console as console_module
+from evo_hpo.tracking.console import ConsoleTracker, LiveView, can_redraw
+from evo_hpo.tracking.core import Alarm
+from evo_hpo.tracking.progress import Progress, clock, count, number, short_names
+from tests.tracking.fake_run import play, run_info
+
+
+def lines_of(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    tracker, run = ConsoleTracker("lines"), run_info(run_folder)
+    tracker.start(run)
+    play(tracker, run)
+    tracker.finish({})
+    return capsys.readouterr().out.splitlines()
+
+
+def test_lines_tell_a_run_in_one_line_per_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = lines_of(tmp_path, capsys)
+    assert "8 members, rl (6 generations of 8)" in lines[0] and str(tmp_path) in lines[0]
+    closed = [line for line in lines if "generation 6 of 6 done: best is member" in line]
+    assert len(closed) == 1 and "with fitness 0.9" in closed[0]
+    assert any("Member 2 (0.00) is replaced by a copy of member" in line for line in lines)
+    assert any(line.startswith("ALARM degenerate_text, generation 1, update 6: Member 2") for line in lines)
+
+
+def test_fast_updates_do_not_flood_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not any("update 7 of 48" in line for line in lines_of(tmp_path, capsys))
+
+
+def test_slow_updates_are_shown_with_the_time_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_module, "SECONDS_BETWEEN_LINES", 0.0)
+    line = next(line for line in lines_of(tmp_path, capsys) if "update 24 of 48" in line)
+    assert line.startswith("1:00  generation 3 of 6") and "216k tokens, about 1:" in line
+
+
+def test_lines_survive_a_terminal_that_only_knows_ascii(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    tracker = ConsoleTracker("auto")
+    tracker.start(run_info(tmp_path))
+    tracker.alarm(Alarm("no_signal", "Mitglied 2 – nichts gelernt", 0, 4, 2))
+    stream.seek(0)
+    assert "ALARM no_signal, generation 1, update 5: Mitglied 2 ? nichts gelernt" in stream.read()
+
+
+def test_off_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracker, run = ConsoleTracker("off"), run_info(tmp_path)
+    tracker.start(run)
+    play(tracker, run)
+    tracker.abort("Ctrl-C")
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == ""
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 140])
+def test_the_live_table_fits_any_width(tmp_path: Path, width: int) -> None:
+    screen = io.StringIO()
+    run = run_info(tmp_path)
+    view = LiveView(run, Console(file=screen, width=width, force_terminal=False))
+    tracker = ConsoleTracker("off")
+    tracker._view = view
+    play(tracker, run, last=4)
+    tracker.finish({})
+    text = screen.getvalue()
+    assert "generation 5 of 6" in text and "update 32 of 48" in text
+    assert "0.81 (0.72–0.88)" in text and "cloned from 3" in text and "…" not in text
+    assert ("temperature" in text) == (width >= 120)
+    assert ("more hyperparameters in a wider terminal" in text) == (width < 120)
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+SCRIPT = """
+    import pathlib, sys, time
+    from evo_hpo.tracking.console import ConsoleTracker
+    from tests.tracking.fake_run import play, run_info
+    tracker, run = ConsoleTracker("auto"), run_info(pathlib.Path("."))
+    tracker.start(run)
+    play(tracker, run, last=2)
+    time.sleep(0.3)
+    {end}
+"""
+
+
+@pytest.mark.parametrize("end", ["tracker.abort('Ctrl-C')", "raise SystemExit(3)", "raise ValueError('crash')"])
+def test_the_cursor_comes_back_however_a_live_run_ends(end: str) -> None:
+    leader, follower = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "COLUMNS": "120"}
+    script = textwrap.dedent(SCRIPT).format(end=end)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=follower, stderr=follower, env=environment) as process:
+        os.close(follower)
+        screen = b""
+        while chunk := _read(leader):
+            screen += chunk
+        process.wait(timeout=30)
+    os.close(leader)
+    hide, show = b"\x1b[?25l", b"\x1b[?25h"
+    assert hide in screen and screen.rfind(show) > screen.rfind(hide)
+
+
+def _read(leader: int) -> bytes:
+    try:
+        return os.read(leader, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_a_pipe_is_no_place_to_redraw() -> None:
+    assert not can_redraw(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+
+
+def test_a_resumed_run_counts_on_from_its_checkpoint(tmp_path: Path) -> None:
+    progress = Progress(run_info(tmp_path, resumed_at=4))
+    assert (progress.generation, progress.update, progress.remaining) == (4, 32, None)
+
+
+def test_names_are_as_short_as_they_can_be_told_apart() -> None:
+    names = short_names(["algorithm.optimizer.lr", "critic.optimizer.lr", "kl.coef", "rollout.temperature"])
+    assert list(names.values()) == ["algorithm.optimizer.lr", "critic.optimizer.lr", "kl.coef", "temperature"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (float("nan"), "-"), (0.00123, "0.00123"), (1e-5, "1e-5"), (4, "4"), (0.5, "0.5"), (1234.5, "1234"),
+     (2.5e6, "2.5e6"), (0.0, "0"), ("linear", "linear"), (True, "True")],
+)  # fmt: skip
+def test_numbers_are_short(value: object, text: str) -> None:
+    assert number(value) == text
+
+
+def test_times_and_counts_read_as_people_write_them() -> None:
+    assert [clock(65), clock(7265), clock(59.7), clock(None)] == ["1:05", "2:01:05", "1:00", "-"]
+    assert [count(950), count(12_345), count(4_560_000)] == ["950", "12.3k", "4.56M"]
