@@ -11,11 +11,11 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 
-class StopReason(str, Enum):
+class StopReason(StrEnum):
     """Why an episode ended."""
 
     TERMINATED = "terminated"  # the environment said so (won or lost)
@@ -30,7 +30,7 @@ class StopReason(str, Enum):
         return self in (StopReason.ENV_ERROR, StopReason.ENV_TIMEOUT)
 
 
-class Feature(str, Enum):
+class Feature(StrEnum):
     """Optional abilities of an environment."""
 
     TURN_REWARDS = "turn_rewards"  # `Step.reward` says something before the end
@@ -55,7 +55,11 @@ class Step:
 
 
 class Environment(ABC):
-    """Base class of every environment. Subclasses are (non-frozen) dataclasses with a default for every field."""
+    """Base class of every environment. Subclasses are (non-frozen) dataclasses with a default for every field.
+
+    Read `features`, `max_turns` and `instructions` on the instance: the last two may depend on the task (a mixture),
+    so read them after `reset`.
+    """
 
     features: ClassVar[frozenset[Feature]] = frozenset()
     max_turns: int = 16  # turns after which the episode stops with StopReason.TURN_LIMIT
@@ -106,7 +110,7 @@ class Environment(ABC):
         """What a critic may know and the agent may not (say, the hidden solution)."""
         return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most environments hold nothing
         """Free whatever the episode holds."""
 
 

@@ -26,6 +26,11 @@ class Reward(ABC):
     gives_turn_rewards: ClassVar[bool] = False
     relative: ClassVar[bool] = False  # scores compare only within a group (a ranking judge)
 
+    @property
+    def turn_reward_needs(self) -> frozenset[Feature]:
+        """Further abilities the environment must have, but only where turn rewards are used (dense, mixed)."""
+        return frozenset()
+
     @abstractmethod
     def __call__(self, group: Sequence[Episode]) -> list[Score]:
         """Score the episodes of one group (same task, same member), in their order. None of them has failed."""
