@@ -1,4 +1,4 @@
-"""When a run goes wrong it says so: rules over the metrics of each member, each with a sentence that says what to do."""
+"""When a run goes wrong it says so: rules over the metrics of each member, and for each a sentence on what to do."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def entropy_collapse(metrics: Metrics) -> str | None:
     if entropy >= 0.02 or _get(metrics, "success", 0) >= SKILLED:
         return None
     return (
-        f"its entropy fell to {entropy:.3g} nats a token at success {_get(metrics, 'success', 0):.0%}, so it explores no "
-        "more: raise the entropy coefficient or clip_high, or lower the learning rate"
+        f"its entropy fell to {entropy:.3g} nats a token at success {_get(metrics, 'success', 0):.0%}, so it explores "
+        "no more: raise the entropy coefficient or clip_high, or lower the learning rate"
     )
 
 
@@ -93,8 +93,8 @@ def not_finite(metrics: Metrics) -> str | None:
     if not bad and metrics.get("finite", 1) != 0:
         return None
     return (
-        f"its {' and '.join(bad) or 'loss or gradient'} was not finite, so the update was skipped; it is replaced at the "
-        "next evolution step. If it happens often, lower the upper bound of the learning rate"
+        f"its {' and '.join(bad) or 'loss or gradient'} was not finite, so the update was skipped; it is replaced at "
+        "the next evolution step. If it happens often, lower the upper bound of the learning rate"
     )
 
 
@@ -103,8 +103,8 @@ def env_failures(metrics: Metrics) -> str | None:
     if share <= 0.2:
         return None
     return (
-        f"the environment failed in {share:.0%} of its episodes, which were dropped: read `error` in episodes.jsonl, and "
-        "raise rollout.step_timeout if they ran out of time"
+        f"the environment failed in {share:.0%} of its episodes, which were dropped: read `error` in episodes.jsonl, "
+        "and raise rollout.step_timeout if they ran out of time"
     )
 
 
@@ -131,8 +131,8 @@ class Watch:
     - `entropy`: nats per token. `ratio_max`: largest probability ratio of a trained token.
     - `repetition`, `top_action`: as the functions of this module give them for the actions of the batch.
 
-    `kl`, `clip_fraction_low`, `clip_fraction_high`, `valid` (share of turns), `turns` (per episode), `action_tokens` and
-    `truncated` (share of actions) are shown by the trackers but raise no alarm.
+    `kl`, `clip_fraction_low`, `clip_fraction_high`, `valid` (share of turns), `turns` (per episode), `action_tokens`
+    and `truncated` (share of actions) are shown by the trackers but raise no alarm.
     """
 
     _streak: Counter[tuple[int, str]] = field(default_factory=Counter, init=False, repr=False)

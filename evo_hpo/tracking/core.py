@@ -83,7 +83,10 @@ class Alarm:
 
 
 class Tracker(Protocol):
-    """Receives records in order, on the main process only. After a resume, records older than the checkpoint are not sent again."""
+    """Receives records in order, on the main process only.
+
+    After a resume, records older than the checkpoint are not sent again.
+    """
 
     def start(self, run: RunInfo) -> None: ...
     def update(self, record: UpdateRecord) -> None: ...

@@ -23,7 +23,8 @@ METRICS, LINEAGE, EPISODES = FILES = ("metrics.jsonl", "lineage.jsonl", "episode
 class JsonlTracker(Base):
     """Writes `metrics.jsonl`, `lineage.jsonl` and `episodes.jsonl` into the run folder.
 
-    - metrics: `kind` is update (a line per member; metrics beside the counters), generation (a line per member) or alarm.
+    - metrics: `kind` is update (a line per member; metrics beside the counters), generation (a line per member) or
+      alarm.
     - lineage: a line per member and generation: who filled the slot, and which hyperparameters it trained with before
       and after.
     - episodes: transcripts, at most `kept` per generation, split and member.

@@ -19,7 +19,9 @@ HARMLESS_BEFORE = frozenset(
     "state task group anchor sort step cache row config public primary foreign dict metric "
     "eos bos pad unk sep cls mask stop start end first last special image per action think turn".split()
 )
-KNOWN_SHAPES = re.compile(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16})\b")
+KNOWN_SHAPES = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16})\b"
+)
 URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 ASSIGNMENT = re.compile(r"^([+~]{0,2}[\w.@/-]+)=(.+)$", re.DOTALL)
 SHORTEST = 6  # an environment value below this length is too common a string to be looked for inside others

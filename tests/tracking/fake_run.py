@@ -26,7 +26,14 @@ def run_info(folder: Path, population: int = 8, generations: int = 6, updates: i
     config = {"name": "lake", "seed": 1, "algorithm": {"optimizer": {"lr": 1e-3}}, "judge": {"api_key": "<removed>"}}
     started = [_draw(random.Random(member)) for member in range(population)]
     return RunInfo(
-        folder, "lake", config, population, [("rl", generations, updates)], list(SPACE), resumed_at, hyperparameters=started
+        folder,
+        "lake",
+        config,
+        population,
+        [("rl", generations, updates)],
+        list(SPACE),
+        resumed_at,
+        hyperparameters=started,
     )
 
 
@@ -46,15 +53,18 @@ def play(
         for inner in range(updates):
             update = generation * updates + inner
             parts = [MemberUpdate(m, _metrics(dice, skill, hyper, m)) for m in range(run.population)]
-            record = UpdateRecord("rl", generation, update, parts, 2.5 * (update + 1), 9_000 * (update + 1), 900 * update)
+            record = UpdateRecord(
+                "rl", generation, update, parts, 2.5 * (update + 1), 9_000 * (update + 1), 900 * update
+            )
             alarms = watch.update(record)
             found += len(alarms)
             if live:
                 tracker.update(record)
                 for alarm in alarms:
                     tracker.alarm(alarm)
+        episodes = [_episode(dice, m, skill[m], i) for m in range(len(skill)) for i in range(transcripts)]
         if live:
-            tracker.episodes(generation, "eval", [_episode(dice, m, skill[m], i) for m in range(len(skill)) for i in range(transcripts)])
+            tracker.episodes(generation, "eval", episodes)
         worths = [wilson(round(s * EVALUATED), EVALUATED) for s in skill]
         order = sorted(range(len(skill)), key=lambda m: -worths[m][0])
         quarter = max(1, len(skill) // 4)

@@ -132,12 +132,16 @@ def test_a_watch_restored_from_its_state_raises_the_same_alarms(updates: list[di
     assert stopped == straight
 
 
-@pytest.mark.parametrize("collapsed", ["aaaaaaaa", "        ", "left left left left left", "\n\n\n\n\n\n", "ababababab"])
+@pytest.mark.parametrize(
+    "collapsed", ["aaaaaaaa", "        ", "left left left left left", "\n\n\n\n\n\n", "ababababab"]
+)
 def test_text_in_a_loop_is_repetition(collapsed: str) -> None:  # PITFALLS 52
     assert repetition([collapsed] * 5) > 0.7
 
 
-@pytest.mark.parametrize("healthy", ["left", "Down", "7", "100", "1000", "I look at the map and go right.", "", "ha ha"])
+@pytest.mark.parametrize(
+    "healthy", ["left", "Down", "7", "100", "1000", "I look at the map and go right.", "", "ha ha"]
+)
 def test_ordinary_actions_are_no_repetition(healthy: str) -> None:
     assert repetition([healthy] * 50) == 0
 

@@ -41,7 +41,9 @@ def test_secrets_are_removed_at_any_depth_and_the_rest_stays() -> None:
     assert config["judge"]["api_key"] == "abc"  # the caller's own copy is not touched
 
 
-def test_values_of_secret_environment_variables_are_removed_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_secret_environment_variables_are_removed_wherever_they_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "letmein-1234")
     monkeypatch.setenv("SHORT_KEY", "rl")
     monkeypatch.setenv("EXAMPLE_NAME", "frozen_lake")
@@ -56,7 +58,9 @@ def test_values_of_secret_environment_variables_are_removed_wherever_they_stand(
 
 def test_overrides_urls_and_known_formats_are_cleaned() -> None:
     openai, hub = "sk-" + "a1" * 12, "hf_" + "b2" * 12
-    cleaned = scrub({"overrides": ["+judge.api_key=abc", "seed=1"], "url": "https://me:pw@host/x", "note": f"{openai} {hub}"})
+    cleaned = scrub(
+        {"overrides": ["+judge.api_key=abc", "seed=1"], "url": "https://me:pw@host/x", "note": f"{openai} {hub}"}
+    )
     assert cleaned == {
         "overrides": [f"+judge.api_key={REMOVED}", "seed=1"],
         "url": f"https://{REMOVED}@host/x",
