@@ -1,0 +1,134 @@
+"""Overrides -> a checked config -> a run. Hydra composes and makes the folders; nothing is made for a config that is refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from evo_hpo.cli.guard import guarded
+from evo_hpo.config import paths, search
+from evo_hpo.config.build import build
+from evo_hpo.config.compose import CONFIG_NAME, Composed, compose, expand, of_job
+from evo_hpo.config.errors import UserError
+from evo_hpo.config.provenance import write
+from evo_hpo.tracking.secrets import scrub
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+MULTIRUN_COPY = "multirun.yaml"  # Hydra's dump of the overrides of a multirun, secrets included
+
+
+def main(arguments: list[str]) -> int:
+    """Run what `python launch.py <arguments>` asks for.
+
+    Returns:
+        0, or 2 where the config or a folder has to be changed; the reasons are on stderr.
+    """
+    full_errors = os.environ.get(FULL_ERROR) == "1" or "debug=on" in arguments
+    return guarded(lambda: _launch(arguments), full_errors, quiet=_rank() != 0)
+
+
+def _launch(arguments: list[str]) -> None:
+    resumed = [argument for argument in arguments if argument.startswith("resume=")]
+    if resumed:
+        others = [argument for argument in arguments if argument not in resumed]
+        return _resume(Path(resumed[-1].partition("=")[2]).expanduser(), others)
+    options = get_args_parser().parse_args(arguments)
+    if not (options.help or options.hydra_help or options.info or options.shell_completion):
+        _check(options)
+    if _rank() != 0:
+        return _follow(options)
+    # Hydra would print the errors of the job itself, with half a traceback.
+    os.environ[FULL_ERROR] = "1"
+    sys.argv = [sys.argv[0], *arguments]
+    hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name=CONFIG_NAME)(job)()
+
+
+def job(tree: DictConfig) -> dict[str, Any]:
+    """One run, in the folder that Hydra made for it. Returns the content of its result.json."""
+    search.register()
+    hydra_config = HydraConfig.get()
+    folder = Path(str(hydra_config.runtime.output_dir))
+    overrides = [str(line) for line in hydra_config.overrides.task]
+    if hydra_config.mode == RunMode.MULTIRUN:
+        (Path(str(hydra_config.sweep.dir)) / MULTIRUN_COPY).unlink(missing_ok=True)
+        shown = " ".join(scrub({"overrides": overrides})["overrides"])
+        print(f"job {hydra_config.job.num}: {shown}", flush=True)
+    composed = of_job(tree, overrides, folder, _extra_of(hydra_config))
+    config = build(composed.values, composed.provenance, composed.choices)
+    if (folder / "config.yaml").exists():
+        raise UserError(f"{folder} holds a run already; write resume={folder}, or choose another hydra.run.dir")
+    write(folder, composed.values, composed.provenance)
+    from evo_hpo.runtime.run import run
+
+    return run(config, composed.values, composed.provenance, folder)
+
+
+def _check(options: Namespace) -> None:
+    """Refuse before Hydra makes a folder; of a multirun, every job."""
+    extra = Path(options.config_dir) if options.config_dir else None
+    if extra is not None and not extra.is_dir():
+        raise UserError(f"--config-dir {extra} is no folder")
+    if options.multirun and _rank_count() > 1:
+        raise UserError("-m starts several runs, and accelerate launch several processes of one; start each run on its own")
+    foreign_sweeper = any(line.startswith("hydra/sweeper=") for line in options.overrides)
+    if options.multirun and foreign_sweeper:
+        return  # which values it will try is not known yet; every job is checked when it starts
+    jobs = expand(options.overrides, extra) if options.multirun else [options.overrides]
+    for overrides in jobs:
+        composed = compose(overrides, extra)
+        if options.cfg is None:
+            build(composed.values, composed.provenance, composed.choices)
+            _check_writable(composed.folder)
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise where the run folder could not be made."""
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise UserError(f"the run folder cannot be made: {existing} is a file; choose another place with run_dir=<folder>")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"the run folder cannot be made: {existing} is not writable; choose another with run_dir=<folder>")
+
+
+def _follow(options: Namespace) -> None:
+    """A further process of one run: it makes nothing, and learns the folder from the first."""
+    composed: Composed = compose(options.overrides, Path(options.config_dir) if options.config_dir else None)
+    config = build(composed.values, composed.provenance, composed.choices)
+    from evo_hpo.runtime.run import run
+
+    run(config, composed.values, composed.provenance, composed.folder)
+
+
+def _resume(folder: Path, overrides: list[str]) -> None:
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"resume={folder}: there is no run in this folder (no config.yaml); name a folder below run_dir")
+    if flags := [line for line in overrides if line.startswith("-")]:
+        raise UserError(f"resume= goes on with one run and takes no {flags[0]}; leave it out")
+    from evo_hpo.runtime.run import resume
+
+    resume(folder, overrides)
+
+
+def _extra_of(hydra_config: Any) -> Path | None:
+    """The folder that --config-dir named."""
+    for source in hydra_config.runtime.config_sources:
+        if source.provider == "command-line":
+            return Path(source.path)
+    return None
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _rank_count() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))

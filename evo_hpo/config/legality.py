@@ -1,0 +1,224 @@
+"""What must hold between the parts of a config. One row per requirement; a new one is one function and one row."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evo_hpo.config.alternatives import fitting_options
+from evo_hpo.config.explain import unknown_key
+from evo_hpo.config.provenance import source_of
+from evo_hpo.config.schema import Config, Dimension
+from evo_hpo.config.validate import Provenance, show
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A config whose keys and types are right, and what was chosen to get it."""
+
+    config: Config
+    provenance: Provenance
+    choices: Mapping[str, str]  # config group -> option; empty where only the values are known
+
+    def named(self, group: str) -> str:
+        """`env=frozen_lake`, or `env=FrozenLake` where the option is not known."""
+        return f"{group}={self.choices.get(group) or type(getattr(self.config, group)).__name__}"
+
+    @property
+    def algorithms(self) -> dict[str, Any]:
+        """Stage -> its algorithm, in the order of the pipeline."""
+        pipeline = self.config.pipeline
+        return {name: pipeline.stages[name].algorithm for name in pipeline.order if name in pipeline.stages}
+
+
+@dataclass(frozen=True)
+class Violation:
+    reason: str  # what does not go together, and why
+    remedy: str  # the nearest legal choice
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}"
+
+
+def violations(facts: Facts) -> list[str]:
+    """One sentence for everything that does not go together."""
+    return [str(violation) for requirement in REQUIREMENTS.values() for violation in requirement(facts)]
+
+
+def _reward_has_its_features(facts: Facts) -> Iterator[Violation]:
+    config = facts.config
+    needs = frozenset(config.reward.needs)
+    if missing := needs - config.env.features:
+        yield Violation(
+            f"{facts.named('reward')} needs {_names(missing)}, and {facts.named('env')} gives none",
+            _use("env", lambda env: needs <= env.features),
+        )
+
+
+def _granularity_has_turn_rewards(facts: Facts) -> Iterator[Violation]:
+    config = facts.config
+    if not config.granularity.needs_turn_rewards:
+        return
+    sparse = _use("granularity", lambda granularity: not granularity.needs_turn_rewards)
+    if not config.reward.gives_turn_rewards:
+        reason = f"{facts.named('granularity')} needs turn rewards, and {facts.named('reward')} gives none"
+        better = _use("reward", lambda reward: reward.gives_turn_rewards and reward.needs <= config.env.features)
+        yield Violation(reason, f"{sparse}, or {better}")
+    elif missing := config.reward.turn_reward_needs - config.env.features:
+        reason = f"{facts.named('granularity')} needs turn rewards, for which {facts.named('reward')} needs "
+        yield Violation(f"{reason}{_names(missing)}, and {facts.named('env')} gives none", sparse)
+
+
+def _algorithm_has_its_features(facts: Facts) -> Iterator[Violation]:
+    env = facts.config.env
+    features = {feature.value for feature in env.features}
+    for stage, algorithm in facts.algorithms.items():
+        needs = frozenset(str(need) for need in algorithm.needs)
+        if missing := needs - features:
+            yield Violation(
+                f"stage {stage} learns with {type(algorithm).__name__}, which needs {_names(missing)}, "
+                f"and {facts.named('env')} gives none",
+                _use("env", lambda env, needs=needs: needs <= {feature.value for feature in env.features}),
+            )
+
+
+def _groups_are_large_enough(facts: Facts) -> Iterator[Violation]:
+    size = facts.config.rollout.group_size
+    for stage, algorithm in facts.algorithms.items():
+        if algorithm.learns_from == "rollout" and size < algorithm.min_group:
+            yield Violation(
+                f"stage {stage} compares the episodes of a group, so it needs at least {algorithm.min_group} of them, "
+                f"and rollout.group_size is {size}",
+                f"write rollout.group_size={max(4, algorithm.min_group)}",
+            )
+
+
+def _whole_base_trains_alone(facts: Facts) -> Iterator[Violation]:
+    config = facts.config
+    if config.model.train == "base" and config.evolution.population > 1:
+        yield Violation(
+            f"model.train=base trains every weight of one model, and evolution.population is "
+            f"{config.evolution.population}",
+            "write evolution=none, or model.train=adapters",
+        )
+
+
+def _stages_are_named(facts: Facts) -> Iterator[Violation]:
+    pipeline = facts.config.pipeline
+    known = ", ".join(pipeline.stages)
+    for name in pipeline.order:
+        if name not in pipeline.stages:
+            yield Violation(
+                f"pipeline.order names the stage {name}, and pipeline.stages has {known or 'none'}",
+                f"write pipeline.order=[{','.join(pipeline.stages)}]",
+            )
+    for name in sorted({name for name in pipeline.order if pipeline.order.count(name) > 1}):
+        yield Violation(f"pipeline.order names the stage {name} twice", "give the second one a name of its own")
+    for name in pipeline.stages:
+        if name not in pipeline.order:
+            order = ",".join([*pipeline.order, name])
+            yield Violation(f"the stage {name} is in pipeline.stages and never runs", f"write pipeline.order=[{order}]")
+
+
+def _an_action_fits_the_context(facts: Facts) -> Iterator[Violation]:
+    rollout = facts.config.rollout
+    if rollout.max_action_tokens >= rollout.max_context:
+        yield Violation(
+            f"an action of rollout.max_action_tokens={rollout.max_action_tokens} tokens does not fit into "
+            f"rollout.max_context={rollout.max_context}, which holds the observations as well",
+            f"write rollout.max_context={4 * rollout.max_action_tokens} or more",
+        )
+
+
+def _device_is_there(facts: Facts) -> Iterator[Violation]:
+    device = facts.config.device
+    if device in ("auto", "cpu"):
+        return
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        yield Violation(f"device is {device!r}", "write auto, cpu, cuda or cuda:N")
+        return
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count <= int(device.partition(":")[2] or 0):
+        yield Violation(f"device={device} was asked for, and torch sees {count or 'no'} CUDA devices", "write device=auto")
+
+
+def _space_is_legal(facts: Facts) -> Iterator[Violation]:
+    space = facts.config.evolution.space
+    if not space:
+        return
+    from evo_hpo.evolution.hyperparameters import evolvable
+
+    values = evolvable(facts.config)
+    for key, dimension in space.items():
+        where = f"evolution.space.{key}"
+        if key not in values:
+            legal = ", ".join(sorted(values))
+            reason = unknown_key(key, source_of(facts.provenance, where), values)
+            yield Violation(f"{where} does not evolve: {reason}", f"what can evolve: {legal}")
+        else:
+            yield from _dimension_is_legal(where, key, dimension, values[key])
+
+
+def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) -> Iterator[Violation]:
+    if dimension.type == "categorical":
+        if not dimension.choices:
+            yield Violation(f"{where} is categorical and has no choices", "write choices: [...]")
+        elif value not in dimension.choices:
+            shown = show(key, value)
+            yield Violation(f"{key} starts at {shown}, which is not among the choices of {where}", f"add {shown} to them")
+        if dimension.low is not None or dimension.high is not None or dimension.log:
+            yield Violation(f"{where} is categorical, so low, high and log mean nothing", "leave them out")
+        return
+    if dimension.choices is not None:
+        yield Violation(f"{where} is a range, so choices mean nothing", "leave them out, or write type: categorical")
+    low, high = dimension.low, dimension.high
+    if low is None or high is None:
+        yield Violation(f"{where} has no end", "write both low and high")
+        return
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        yield Violation(f"{where} runs from {low:g} to {high:g}", "write a low that is less than high")
+        return
+    if dimension.log and low <= 0:
+        yield Violation(f"{where} is logarithmic and starts at {low:g}", "write a low above 0, or log: false")
+    if dimension.type == "int" and not (low.is_integer() and high.is_integer()):
+        yield Violation(f"{where} holds whole numbers and runs from {low:g} to {high:g}", "write whole numbers")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        yield Violation(f"{key} is {show(key, value)}, and {where} is a range of numbers", "write type: categorical")
+        return
+    if dimension.type == "float" and isinstance(value, int):
+        yield Violation(f"{key} is a whole number, and {where} is not", "write type: int")
+    if not low <= value <= high:
+        yield Violation(
+            f"{key} starts at {value:g}, outside the range {low:g} to {high:g} of {where}",
+            f"start inside it, for example {key}={low if value < low else high:g}, or widen the range",
+        )
+
+
+def _names(features: frozenset[Any]) -> str:
+    return " and ".join(sorted(str(getattr(feature, "value", feature)) for feature in features))
+
+
+def _use(group: str, fits: Callable[[Any], bool]) -> str:
+    options = fitting_options(group, fits)
+    if not options:
+        return f"no {group} that comes with the package does"
+    return "use " + " or ".join(f"{group}={option}" for option in options[:3])
+
+
+# What must hold -> what looks for violations of it.
+REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
+    "the environment has what the reward needs": _reward_has_its_features,
+    "turn rewards exist where the granularity reads them": _granularity_has_turn_rewards,
+    "the environment has what the algorithm needs": _algorithm_has_its_features,
+    "groups are large enough for the estimator": _groups_are_large_enough,
+    "the whole base is trained only by a population of one": _whole_base_trains_alone,
+    "the pipeline names its stages": _stages_are_named,
+    "an action fits into the context": _an_action_fits_the_context,
+    "the device is there": _device_is_there,
+    "the search space holds what can evolve, and the config's own values": _space_is_legal,
+}
