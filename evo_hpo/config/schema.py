@@ -1,0 +1,139 @@
+"""The one typed schema: every key a run can have, its type and its range. Pydantic checks it, Hydra composes it.
+
+A field typed `Component` is a YAML node with a `_target_`: a dataclass of an allowed package whose fields are the keys of
+the node. Defaults live in `conf/`, and only there; what stands here without a default must be given by a YAML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+
+Component = Any  # built from its `_target_`; which base class it must have is in `build.COMPONENTS`
+Positive = Annotated[int, Gt(0)]
+Fraction = Annotated[float, Ge(0), Le(1)]
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    rank: Positive
+    alpha: Annotated[float, Gt(0)]
+    target_modules: Annotated[list[str], MinLen(1)]  # suffixes of linear modules, or ["all-linear"]
+    start: str | None  # a peft adapter folder that every member starts from; it is then the reference as well
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    path: str  # a folder, a hub name, or `builtin:tiny`
+    gguf_file: str | None  # file name inside `path`, for GGUF checkpoints
+    init: Literal["pretrained", "random"]  # random: the architecture of `path` with fresh weights
+    train: Literal["adapters", "base"]  # base: full-parameter training, for a population of one
+    instructions: bool  # put the environment's instructions into the system message
+    chat_template: str | None  # Jinja template instead of the tokenizer's own
+    gradient_checkpointing: bool
+    lora: LoraConfig
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    tasks: Positive  # tasks (groups) per member and update
+    group_size: Positive  # episodes per task
+    slots: Positive  # episodes decoded at once, per member
+    max_action_tokens: Positive
+    max_context: Positive  # tokens of one episode, observations included
+    temperature: Annotated[float, Gt(0)]
+    top_k: Annotated[int, Ge(0)]  # 0: off
+    top_p: Annotated[float, Gt(0), Le(1)]  # 1: off
+    threads: Positive  # environment worker threads
+    step_timeout: Annotated[float, Gt(0)]  # seconds one reset or step may take
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    tasks: Positive  # common held-out tasks on which fitness is measured after every generation
+    repeats: Positive  # episodes per task
+    final_tasks: Positive  # tasks never trained or selected on, for the result
+    temperature: Annotated[float, Gt(0)]
+    held_out: Annotated[float, Gt(0), Lt(1)]  # share of distinct tasks kept from training (half fitness, half final)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One hyperparameter that evolves."""
+
+    type: Literal["float", "int", "categorical"]
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    choices: list[Any] | None = None
+
+
+@dataclass(frozen=True)
+class EvolutionConfig:
+    population: Positive
+    strategy: Component  # evo_hpo.evolution.strategies: who is whose parent, what is explored
+    space: dict[str, Dimension]  # dotted key of the run's config -> range
+    spread: bool  # draw the first hyperparameters from the space (member 0 keeps the config's own values)
+
+
+@dataclass(frozen=True)
+class TrackerConfig:
+    console: Literal["auto", "live", "lines", "off"]
+    episodes: Annotated[int, Ge(0)]  # transcripts kept per generation and member
+    report: bool
+    wandb: Literal["auto", "offline", "online", "disabled"]  # auto: online if a key is set, else offline
+    wandb_project: str
+    wandb_entity: str | None
+    tags: list[str]
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    algorithm: Component
+    generations: Positive
+    updates: Positive  # optimiser updates per generation
+    evolve: bool  # select and mutate between the generations of this stage
+
+
+@dataclass(frozen=True)
+class PipelineConfig:
+    order: Annotated[list[str], MinLen(1)]  # names of the stages, first to last
+    stages: dict[str, StageConfig]
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    micro_batch: Positive  # rows per member in one forward and backward pass
+    logit_chunk: Positive  # trained tokens whose logits are alive at once
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    keep: Positive  # newest generations kept on disk
+    free_mb: Annotated[int, Ge(0)]  # free space that must be there before training starts, in MB
+
+
+@dataclass(frozen=True)
+class Config:
+    name: str
+    seed: Annotated[int, Ge(0)]
+    device: str  # auto | cpu | cuda | cuda:1 …
+    precision: Literal["auto", "float32", "bfloat16"]
+    threads: Annotated[int, Ge(0)]  # CPU threads of torch; 0 leaves torch's own choice
+    plugins: list[str]  # further packages whose classes a `_target_` may name
+    run_dir: str  # where the run folder is made
+    on_alarm: Literal["warn", "stop"]
+    algorithm: Component
+    reward: Component
+    granularity: Component
+    env: Component
+    model: ModelConfig
+    rollout: RolloutConfig
+    evaluation: EvaluationConfig
+    learner: LearnerConfig
+    evolution: EvolutionConfig
+    tracker: TrackerConfig
+    pipeline: PipelineConfig
+    checkpoint: CheckpointConfig
