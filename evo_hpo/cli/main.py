@@ -1,0 +1,113 @@
+"""The commands of `evo-hpo` and `python -m evo_hpo`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from evo_hpo.cli.guard import guarded
+from evo_hpo.config.errors import UserError
+
+DESCRIPTION = """Populations of LoRA agents that learn by multi-turn reinforcement learning while their hyperparameters evolve.
+
+`evo-hpo run [key=value …]` is the same as `python launch.py [key=value …]`."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line asks for; the exit code is 0, 1 (doctor found something) or 2 (wrong input)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["run"]:  # its overrides and flags are Hydra's
+        from evo_hpo.cli.launch import main as launch
+
+        return launch(arguments[1:])
+    options = parser().parse_args(arguments)
+    if options.command == "doctor":
+        from evo_hpo.cli.doctor import print_diagnosis
+
+        return 0 if print_diagnosis() else 1
+    return guarded(lambda: _do(options))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The argument parser of all commands."""
+    top = argparse.ArgumentParser(
+        prog="evo-hpo", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    commands.add_parser("run", help="compose, check and run: evo-hpo run algorithm=ppo seed=1", add_help=False)
+
+    listing = commands.add_parser("list", help="config groups, their options, search spaces")
+    listing.add_argument("group", nargs="?", help="one group, with more about each option")
+
+    commands.add_parser("doctor", help="versions, devices, optional parts, a writable folder")
+
+    report = commands.add_parser("report", help="write report.html of a run again")
+    report.add_argument("run", type=Path, help="run folder")
+
+    export = commands.add_parser("export", help="write a member as a peft adapter folder")
+    export.add_argument("run", type=Path, help="run folder")
+    export.add_argument("--member", default="best", help="best (the default) or the number of a member")
+    export.add_argument("--to", type=Path, required=True, help="folder to write; it must not exist yet")
+
+    play = commands.add_parser("play", help="watch an agent act, turn by turn")
+    play.add_argument("run", help="run folder, or `base` for the model before training")
+    play.add_argument("overrides", nargs="*", help="with base: overrides as for run, for example env=guess_number")
+    play.add_argument("--member", default="best", help="best (the default) or the number of a member")
+    play.add_argument("--task", type=int, help="seed of the first task; without it, tasks never trained on")
+    play.add_argument("--episodes", type=int, default=1, help="episodes to play (default 1)")
+    play.add_argument("--temperature", type=float, help="sampling temperature; without it, that of evaluation")
+    return top
+
+
+def _do(options: argparse.Namespace) -> None:
+    if options.command == "list":
+        from evo_hpo.cli.listing import print_list
+
+        print_list(options.group)
+    elif options.command == "report":
+        from evo_hpo.tracking.report import write_report
+
+        print(write_report(_run_folder(options.run)))
+    elif options.command == "export":
+        from evo_hpo.runtime.export import export_member
+
+        if options.to.exists():
+            raise UserError(f"--to {options.to} exists already; name a folder that does not")
+        export_member(_run_folder(options.run), _member(options.member), options.to)
+        print(f"wrote {options.to}")
+    elif options.command == "play":
+        _play(options)
+
+
+def _play(options: argparse.Namespace) -> None:
+    if options.episodes < 1:
+        raise UserError(f"--episodes is {options.episodes}; write 1 or more")
+    if options.temperature is not None and options.temperature <= 0:
+        raise UserError(f"--temperature is {options.temperature:g}; write a number above 0")
+    from evo_hpo.runtime.play import play
+
+    if options.run == "base":
+        from evo_hpo.config.build import build
+        from evo_hpo.config.compose import compose
+
+        composed = compose(options.overrides)
+        source = build(composed.values, composed.provenance, composed.choices)
+        play(source, None, options.task, options.episodes, options.temperature)
+        return
+    if options.overrides:
+        raise UserError(f"a run keeps its own config, so '{options.overrides[0]}' does nothing; leave it out")
+    member = _member(options.member)
+    play(_run_folder(Path(options.run)), member, options.task, options.episodes, options.temperature)
+
+
+def _run_folder(folder: Path) -> Path:
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder} is no run folder (no config.yaml in it); run folders are made below runs/")
+    return folder
+
+
+def _member(name: str) -> str:
+    if name != "best" and not name.isdecimal():
+        raise UserError(f"--member is '{name}'; write best, or the number of a member")
+    return name
