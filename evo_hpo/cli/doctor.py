@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import sys
@@ -85,17 +84,18 @@ def _optional() -> Iterator[tuple[bool, str]]:
     extras: dict[str, list[str]] = {}
     for requirement in requirements():
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            for extra in importlib_extras(requirement):
+            for extra in _extras_with(requirement):
                 extras.setdefault(extra, []).append(requirement.name)
     for extra, names in sorted(extras.items()):
         absent = [name for name in names if not _installed(name)]
         state = f"not installed ({', '.join(absent)}); pip install 'evo-hpo[{extra}]'" if absent else "installed"
         yield True, f"{extra}: {state}"
     key = any(is_secret_name(name) and name.startswith("WANDB") and value for name, value in os.environ.items())
-    yield True, f"W&B: {'a key is set, so tracker.wandb=auto means online' if key else 'no key is set, so auto means offline'}"
+    meaning = "a key is set, so auto means online" if key else "no key is set, so auto means offline"
+    yield True, f"tracker.wandb: {meaning}"
 
 
-def importlib_extras(requirement: Requirement) -> list[str]:
+def _extras_with(requirement: Requirement) -> list[str]:
     """The extras that bring `requirement`."""
     words = str(requirement.marker).replace("'", '"').split('"')
     return [word for before, word in zip(words, words[1:], strict=False) if before.rstrip().endswith("extra ==")]

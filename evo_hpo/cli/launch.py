@@ -1,4 +1,4 @@
-"""Overrides -> a checked config -> a run. Hydra composes and makes the folders; nothing is made for a config that is refused."""
+"""Overrides -> a checked config -> a run. Hydra makes the folders, but none for a config that is refused."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def job(tree: DictConfig) -> dict[str, Any]:
     config = build(composed.values, composed.provenance, composed.choices)
     if (folder / "config.yaml").exists():
         raise UserError(f"{folder} holds a run already; write resume={folder}, or choose another hydra.run.dir")
-    write(folder, composed.values, composed.provenance)
+    try:
+        write(folder, composed.values, composed.provenance)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}); choose another place with run_dir=…") from error
     from evo_hpo.runtime.run import run
 
     return run(config, composed.values, composed.provenance, folder)
@@ -78,7 +81,7 @@ def _check(options: Namespace) -> None:
     if extra is not None and not extra.is_dir():
         raise UserError(f"--config-dir {extra} is no folder")
     if options.multirun and _rank_count() > 1:
-        raise UserError("-m starts several runs, and accelerate launch several processes of one; start each run on its own")
+        raise UserError("-m starts several runs and accelerate launch several processes of one; start each run alone")
     foreign_sweeper = any(line.startswith("hydra/sweeper=") for line in options.overrides)
     if options.multirun and foreign_sweeper:
         return  # which values it will try is not known yet; every job is checked when it starts
@@ -94,9 +97,9 @@ def _check_writable(folder: Path) -> None:
     """Raise where the run folder could not be made."""
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not existing.is_dir():
-        raise UserError(f"the run folder cannot be made: {existing} is a file; choose another place with run_dir=<folder>")
+        raise UserError(f"no run folder can be made: {existing} is a file; choose another place with run_dir=<folder>")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"the run folder cannot be made: {existing} is not writable; choose another with run_dir=<folder>")
+        raise UserError(f"no run folder can be made: {existing} is not writable; choose another with run_dir=<folder>")
 
 
 def _follow(options: Namespace) -> None:
@@ -110,7 +113,7 @@ def _follow(options: Namespace) -> None:
 
 def _resume(folder: Path, overrides: list[str]) -> None:
     if not (folder / "config.yaml").is_file():
-        raise UserError(f"resume={folder}: there is no run in this folder (no config.yaml); name a folder below run_dir")
+        raise UserError(f"resume={folder}: there is no run there (no config.yaml); name a folder below run_dir")
     if flags := [line for line in overrides if line.startswith("-")]:
         raise UserError(f"resume= goes on with one run and takes no {flags[0]}; leave it out")
     from evo_hpo.runtime.run import resume

@@ -43,7 +43,8 @@ def print_list(group: str | None) -> None:
         return
     if group not in known:
         guess = nearest(group, known)
-        raise UserError(f"there is no group '{group}'{f'; did you mean {guess}?' if guess else ''} there are: {', '.join(known)}")
+        hint = f"; did you mean {guess}?" if guess else ";"
+        raise UserError(f"there is no group '{group}'{hint} there are: {', '.join(known)}")
     width = max((len(option) for option in known[group]), default=0)
     for option, file in known[group].items():
         print(f"{option:{width}}  {about(file)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from evo_hpo.cli.guard import guarded
 from evo_hpo.config.errors import UserError
 
-DESCRIPTION = """Populations of LoRA agents that learn by multi-turn reinforcement learning while their hyperparameters evolve.
+DESCRIPTION = """Populations of LoRA agents that learn by multi-turn RL while their hyperparameters evolve.
 
 `evo-hpo run [key=value …]` is the same as `python launch.py [key=value …]`."""
 

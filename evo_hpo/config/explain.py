@@ -140,11 +140,12 @@ def dotted_keys(tree: DictConfig) -> list[str]:
 
     def walk(node: DictConfig, prefix: str) -> None:
         for key, value in node.items_ex(resolve=False):
-            if prefix == "" and key == "hydra":
+            dotted = f"{prefix}{key!s}"
+            if dotted == "hydra":
                 continue
-            result.append(f"{prefix}{key}")
+            result.append(dotted)
             if isinstance(value, DictConfig) and not (value._is_none() or value._is_interpolation()):
-                walk(value, f"{prefix}{key}.")
+                walk(value, f"{dotted}.")
 
     if OmegaConf.is_dict(tree):
         walk(tree, "")

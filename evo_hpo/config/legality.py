@@ -6,8 +6,10 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from envs.core import Environment, Feature
 from evo_hpo.config.alternatives import fitting_options
 from evo_hpo.config.explain import unknown_key
 from evo_hpo.config.provenance import source_of
@@ -45,7 +47,9 @@ class Violation:
 
 def violations(facts: Facts) -> list[str]:
     """One sentence for everything that does not go together."""
-    return [str(violation) for requirement in REQUIREMENTS.values() for violation in requirement(facts)]
+    unnamed = list(_stages_are_named(facts))
+    found = unnamed or [violation for requirement in REQUIREMENTS.values() for violation in requirement(facts)]
+    return [str(violation) for violation in found]
 
 
 def _reward_has_its_features(facts: Facts) -> Iterator[Violation]:
@@ -54,7 +58,7 @@ def _reward_has_its_features(facts: Facts) -> Iterator[Violation]:
     if missing := needs - config.env.features:
         yield Violation(
             f"{facts.named('reward')} needs {_names(missing)}, and {facts.named('env')} gives none",
-            _use("env", lambda env: needs <= env.features),
+            _use("env", partial(_offers, needs)),
         )
 
 
@@ -73,16 +77,11 @@ def _granularity_has_turn_rewards(facts: Facts) -> Iterator[Violation]:
 
 
 def _algorithm_has_its_features(facts: Facts) -> Iterator[Violation]:
-    env = facts.config.env
-    features = {feature.value for feature in env.features}
     for stage, algorithm in facts.algorithms.items():
-        needs = frozenset(str(need) for need in algorithm.needs)
-        if missing := needs - features:
-            yield Violation(
-                f"stage {stage} learns with {type(algorithm).__name__}, which needs {_names(missing)}, "
-                f"and {facts.named('env')} gives none",
-                _use("env", lambda env, needs=needs: needs <= {feature.value for feature in env.features}),
-            )
+        needs = frozenset(Feature(need) for need in algorithm.needs)
+        if missing := needs - facts.config.env.features:
+            reason = f"stage {stage} learns with {type(algorithm).__name__}, which needs {_names(missing)}"
+            yield Violation(f"{reason}, and {facts.named('env')} gives none", _use("env", partial(_offers, needs)))
 
 
 def _groups_are_large_enough(facts: Facts) -> Iterator[Violation]:
@@ -144,7 +143,7 @@ def _device_is_there(facts: Facts) -> Iterator[Violation]:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count <= int(device.partition(":")[2] or 0):
-        yield Violation(f"device={device} was asked for, and torch sees {count or 'no'} CUDA devices", "write device=auto")
+        yield Violation(f"device={device} is not there: torch sees {count or 'no'} CUDA devices", "write device=auto")
 
 
 def _space_is_legal(facts: Facts) -> Iterator[Violation]:
@@ -170,7 +169,7 @@ def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) 
             yield Violation(f"{where} is categorical and has no choices", "write choices: [...]")
         elif value not in dimension.choices:
             shown = show(key, value)
-            yield Violation(f"{key} starts at {shown}, which is not among the choices of {where}", f"add {shown} to them")
+            yield Violation(f"{key} starts at {shown}, which is no choice of {where}", f"add {shown} to the choices")
         if dimension.low is not None or dimension.high is not None or dimension.log:
             yield Violation(f"{where} is categorical, so low, high and log mean nothing", "leave them out")
         return
@@ -199,8 +198,12 @@ def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) 
         )
 
 
-def _names(features: frozenset[Any]) -> str:
-    return " and ".join(sorted(str(getattr(feature, "value", feature)) for feature in features))
+def _offers(needs: frozenset[Feature], env: Environment) -> bool:
+    return needs <= env.features
+
+
+def _names(features: frozenset[Feature]) -> str:
+    return " and ".join(sorted(feature.value for feature in features))
 
 
 def _use(group: str, fits: Callable[[Any], bool]) -> str:
@@ -210,14 +213,13 @@ def _use(group: str, fits: Callable[[Any], bool]) -> str:
     return "use " + " or ".join(f"{group}={option}" for option in options[:3])
 
 
-# What must hold -> what looks for violations of it.
+# What must hold -> what looks for violations of it. Each may rely on the stages, which `violations` looks at first.
 REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "the environment has what the reward needs": _reward_has_its_features,
     "turn rewards exist where the granularity reads them": _granularity_has_turn_rewards,
     "the environment has what the algorithm needs": _algorithm_has_its_features,
     "groups are large enough for the estimator": _groups_are_large_enough,
     "the whole base is trained only by a population of one": _whole_base_trains_alone,
-    "the pipeline names its stages": _stages_are_named,
     "an action fits into the context": _an_action_fits_the_context,
     "the device is there": _device_is_there,
     "the search space holds what can evolve, and the config's own values": _space_is_legal,

@@ -1,7 +1,7 @@
 """The one typed schema: every key a run can have, its type and its range. Pydantic checks it, Hydra composes it.
 
-A field typed `Component` is a YAML node with a `_target_`: a dataclass of an allowed package whose fields are the keys of
-the node. Defaults live in `conf/`, and only there; what stands here without a default must be given by a YAML.
+A field typed `Component` is a YAML node with a `_target_`: a dataclass of an allowed package whose fields are the keys
+of the node. Defaults live in `conf/`, and only there; what stands here without a default must be given by a YAML.
 """
 
 from __future__ import annotations

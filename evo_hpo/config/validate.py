@@ -80,7 +80,7 @@ def _validator(hint: Any) -> SchemaValidator:
 
 
 def _strict(schema: Any) -> Any:
-    """The same pydantic schema in which true is not 1, 1 is not true, 1.5 is not 1, and text is a number only if it reads so."""
+    """The same pydantic schema where true is not 1, 1 is not true, and text is a number only if it reads like one."""
     if isinstance(schema, list | tuple):
         return type(schema)(_strict(item) for item in schema)
     if not isinstance(schema, dict):
@@ -187,8 +187,8 @@ def _legal_at(hint: Any, path: Sequence[str | int]) -> list[str]:
     candidates = [hint]
     for part in path:
         candidates = [inner for candidate in candidates for inner in _step(candidate, part)]
-    names = [list(fields_of(c)) for candidate in candidates for c in _plain(candidate) if dataclasses.is_dataclass(c)]
-    return [name for group in names for name in group]
+    classes = [c for candidate in candidates for c in _plain(candidate) if dataclasses.is_dataclass(c)]
+    return [name for cls in classes for name in fields_of(typing.cast(type, cls))]
 
 
 def _plain(hint: Any) -> Iterator[Any]:
@@ -204,8 +204,8 @@ def _plain(hint: Any) -> Iterator[Any]:
 
 def _step(hint: Any, part: str | int) -> Iterator[Any]:
     for plain in _plain(hint):
-        if dataclasses.is_dataclass(plain) and isinstance(plain, type):
-            if part in (known := fields_of(plain)):
+        if dataclasses.is_dataclass(plain):
+            if part in (known := fields_of(typing.cast(type, plain))):
                 yield known[str(part)]
         elif get_args(plain):
             yield get_args(plain)[-1]
