@@ -69,7 +69,9 @@ def job(tree: DictConfig) -> dict[str, Any]:
     try:
         write(folder, composed.values, composed.provenance)
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}); choose another place with run_dir=…") from error
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror}); choose another place with run_dir=…"
+        ) from error
     from evo_hpo.runtime.run import run
 
     return run(config, composed.values, composed.provenance, folder)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,14 @@ def compose(overrides: Sequence[str] = (), extra: Path | None = None) -> Compose
         tree = hydra.load_configuration(CONFIG_NAME, list(overrides), run_mode=RunMode.RUN)
     except YAMLError as error:
         raise ConfigError([yaml_problem(error)]) from error
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise ConfigError(composition_problems(hydra, CONFIG_NAME, list(overrides), error)) from error
     HydraConfig.instance().set_config(tree)  # ${hydra:…} is resolved from here
-    folder = Path(str(tree.hydra.run.dir))
-    with open_dict(tree):
-        del tree["hydra"]
-    return of_job(tree, overrides, folder, extra)
+    ours = copy.deepcopy(tree)
+    with open_dict(ours):
+        del ours["hydra"]
+    composed = of_job(ours, overrides, Path(), extra)
+    return replace(composed, folder=Path(str(tree.hydra.run.dir)))  # only now: it is made of values that may be wrong
 
 
 def of_job(tree: DictConfig, overrides: Sequence[str], folder: Path, extra: Path | None = None) -> Composed:
@@ -99,12 +101,10 @@ def expand(overrides: Sequence[str], extra: Path | None = None) -> list[list[str
 
 def _resolved(tree: DictConfig) -> dict[str, Any]:
     """Plain values; a key that is still needed stays "???"."""
-    missing = OmegaConf.missing_keys(tree)
     try:
         values = OmegaConf.to_container(tree, resolve=True, throw_on_missing=False)
     except InterpolationToMissingValueError as error:
-        key = next(iter(sorted(missing)), error.full_key)
-        raise ConfigError([f"{key} is needed: write {key}=<value>; {error.full_key} is computed from it"]) from error
+        raise ConfigError([f"{error.full_key} is computed from a value that is missing: {_first_line(error)}"]) from error
     except InterpolationKeyError as error:
         raise ConfigError([f"{error.full_key} refers to a key that does not exist: {_first_line(error)}"]) from error
     except OmegaConfBaseException as error:

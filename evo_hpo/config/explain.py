@@ -89,9 +89,9 @@ def _group_problems(loader: ConfigLoaderImpl, override: Override) -> list[str]:
     if override.is_delete() or override.is_sweep_override():
         return []
     value = override.value()
-    if value is None:
-        return []
     options = loader.get_group_options(group, ObjectType.CONFIG)
+    if value is None:
+        return [f"{group}=null chooses nothing; choose one of {', '.join(options)}, or leave it out"]
     names = value if isinstance(value, list) else [value]
     return [missing_option(group, str(name), options) for name in names if str(name) not in options]
 
@@ -116,7 +116,7 @@ def _key_problems(
 ) -> list[str]:
     try:
         tree = loader.load_configuration(config_name, groups, run_mode=RunMode.RUN)
-    except (HydraException, OmegaConfBaseException):
+    except (HydraException, OmegaConfBaseException, ValueError):
         return []
     legal = dotted_keys(tree)
     problems: list[str] = []

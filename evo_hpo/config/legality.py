@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 from envs.core import Environment, Feature
-from evo_hpo.config.alternatives import fitting_options
-from evo_hpo.config.explain import unknown_key
-from evo_hpo.config.provenance import source_of
+from evo_hpo.config.alternatives import fitting_options, fitting_spaces
+from evo_hpo.config.explain import nearest
 from evo_hpo.config.schema import Config, Dimension
-from evo_hpo.config.validate import Provenance, show
+from evo_hpo.config.validate import Provenance, from_where, show
 
 
 @dataclass(frozen=True)
@@ -153,14 +152,18 @@ def _space_is_legal(facts: Facts) -> Iterator[Violation]:
     from evo_hpo.evolution.hyperparameters import evolvable
 
     values = evolvable(facts.config)
+    if unknown := [key for key in space if key not in values]:
+        guesses = {key: nearest(key, values, cutoff=0.9) for key in unknown}
+        told = " and ".join(f"{key}{f' (did you mean {guess}?)' if guess else ''}" for key, guess in guesses.items())
+        source = from_where(f"evolution.space.{unknown[0]}", facts.provenance)
+        other = "".join(f"use evolution/space={option}, or " for option in fitting_spaces(frozenset(values))[:1])
+        yield Violation(
+            f"evolution.space has {told}, which cannot evolve in this run{source}",
+            f"{other}choose among {', '.join(sorted(values))}",
+        )
     for key, dimension in space.items():
-        where = f"evolution.space.{key}"
-        if key not in values:
-            legal = ", ".join(sorted(values))
-            reason = unknown_key(key, source_of(facts.provenance, where), values)
-            yield Violation(f"{where} does not evolve: {reason}", f"what can evolve: {legal}")
-        else:
-            yield from _dimension_is_legal(where, key, dimension, values[key])
+        if key in values:
+            yield from _dimension_is_legal(f"evolution.space.{key}", key, dimension, values[key])
 
 
 def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) -> Iterator[Violation]:
