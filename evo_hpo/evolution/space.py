@@ -1,0 +1,79 @@
+"""Where a hyperparameter may lie, and how it moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evo_hpo.config.schema import Dimension
+
+UP = 1.25  # down is 1 / UP: perturbations that are symmetric in the logarithm do not drift
+
+
+def draw(dimension: Dimension, uniform: float) -> Any:
+    """The value at quantile `uniform` in [0, 1) of the dimension's prior (uniform, or log-uniform)."""
+    if dimension.type == "categorical":
+        choices = dimension.choices or []
+        return choices[min(int(uniform * len(choices)), len(choices) - 1)]
+    low, high = _bounds(dimension)
+    if dimension.type == "int" and not dimension.log:
+        return min(math.floor(low + uniform * (high - low + 1)), int(high))
+    value = math.exp(math.log(low) + uniform * math.log(high / low)) if dimension.log else low + uniform * (high - low)
+    return _fitted(dimension, value)
+
+
+def perturb(dimension: Dimension, value: Any, rng: np.random.Generator) -> Any:
+    """A neighbour of `value` inside the bounds.
+
+    Numbers are multiplied or divided by 1.25, or by the root of high / low if that is less; a number that may be 0 or below
+    moves by a tenth of its range instead. Where one way leads out of the bounds, the other is taken. Integers move at least
+    one step. Categories change to another choice.
+    """
+    if dimension.type == "categorical":
+        others = [choice for choice in dimension.choices or [] if choice != value]
+        return others[int(rng.integers(len(others)))] if others else value
+    low, high = _bounds(dimension)
+    sign = 1 if rng.random() < 0.5 else -1
+    start = min(max(float(value), low), high)
+    moved = _moved(dimension, start, sign)
+    return _fitted(dimension, moved if low <= moved <= high else _moved(dimension, start, -sign))
+
+
+def _moved(dimension: Dimension, value: float, sign: int) -> float:
+    """One step up or down, which may lead out of the bounds; from any value one of the two does not."""
+    low, high = _bounds(dimension)
+    if low > 0:
+        moved = value * min(UP, math.sqrt(high / low)) ** sign
+    else:
+        moved = value + sign * (high - low) / 10
+    if dimension.type == "float":
+        return moved
+    return value + sign if round(moved) == value else float(round(moved))
+
+
+def _fitted(dimension: Dimension, value: float) -> Any:
+    low, high = _bounds(dimension)
+    value = min(max(value, low), high)
+    return int(min(max(round(value), math.ceil(low)), math.floor(high))) if dimension.type == "int" else float(value)
+
+
+def _bounds(dimension: Dimension) -> tuple[float, float]:
+    if dimension.low is None or dimension.high is None:
+        raise ValueError(f"a dimension of type {dimension.type} needs low and high")
+    return dimension.low, dimension.high
+
+
+def spread(space: Mapping[str, Dimension], own: Mapping[str, Any], members: int, seed: int) -> dict[str, list[Any]]:
+    """First values of every member: member 0 has the config's own, the others a scrambled Sobol sequence of the space."""
+    names = sorted(space)
+    values: dict[str, list[Any]] = {name: [own[name]] for name in names}
+    if members > 1 and names:
+        import torch
+
+        points = torch.quasirandom.SobolEngine(len(names), scramble=True, seed=seed).draw(members - 1, dtype=torch.float64)
+        for d, name in enumerate(names):
+            values[name] += [draw(space[name], float(point)) for point in points[:, d]]
+    return values

@@ -1,0 +1,84 @@
+"""peft's adapter folders: how a member leaves the population, and how one can start it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from peft import LoraConfig as PeftConfig
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from evo_hpo.policy.blocks import BaseBlock
+from evo_hpo.policy.policy import Policy
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+
+
+def export(policy: Policy, member: int, folder: Path) -> None:
+    """Write one member as a folder: a peft adapter, or the whole model where the base itself was trained.
+
+    `PeftModel.from_pretrained(base, folder)` then gives the member's logits.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(policy.block, BaseBlock):
+        policy.base.model.save_pretrained(folder)
+        policy.base.tokenizer.save_pretrained(folder)
+        return
+    tensors: dict[str, Tensor] = {}
+    for name, value in policy.block.of_member(member).items():
+        module, _, side = name.rpartition(".")
+        # ours multiply from the right, peft's from the left
+        tensors[f"{PREFIX}{module}.lora_{side}.weight"] = value.t().contiguous().cpu()
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    conv = any(type(module).__name__ == "Conv1D" for name, module in policy.base.model.named_modules() if name in policy.targets)
+    config = PeftConfig(
+        task_type="CAUSAL_LM",
+        r=policy.lora.rank,
+        lora_alpha=policy.lora.alpha,  # type: ignore[arg-type]
+        target_modules=sorted(policy.targets),
+        base_model_name_or_path=policy.config.path,
+        inference_mode=True,
+        lora_dropout=0.0,
+        bias="none",
+        fan_in_fan_out=conv,
+    )
+    config.save_pretrained(str(folder))
+
+
+@torch.no_grad()
+def start_from(policy: Policy, path: str) -> None:
+    """Fill every member with the adapter in the folder `path`, and make it the reference.
+
+    Raises:
+        ValueError: no such folder, or an adapter of another shape, kind or target; the message says what differs.
+    """
+    folder = Path(path).expanduser()
+    if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
+        raise ValueError(f"model.lora.start={path} is no adapter folder: it needs {CONFIG} and {WEIGHTS}")
+    if isinstance(policy.block, BaseBlock):
+        raise ValueError("model.lora.start is an adapter, and model.train=base trains none; write model.train=adapters")
+    config = json.loads((folder / CONFIG).read_text())
+    if config.get("peft_type") != "LORA" or config.get("use_dora") or config.get("rank_pattern") or config.get("alpha_pattern"):
+        raise ValueError(f"model.lora.start={path} is not a plain LoRA adapter (one rank, no DoRA); start from another one")
+    scale = config["lora_alpha"] / (config["r"] ** 0.5 if config.get("use_rslora") else config["r"])
+    if config["r"] != policy.lora.rank or abs(scale - policy.lora.scale) > 1e-9:
+        raise ValueError(
+            f"model.lora.start={path} has rank {config['r']} and scale {scale:g}, and the config asks for rank {policy.lora.rank} and "
+            f"scale {policy.lora.scale:g}; write model.lora.rank={config['r']} model.lora.alpha={scale * config['r']:g}"
+        )
+    theirs = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
+    ours = {f"{name.rpartition('.')[0]}.lora_{name[-1]}.weight": view for name, view in policy.block.views.items()}
+    if theirs.keys() != ours.keys():
+        modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[-1] for name in theirs})
+        raise ValueError(
+            f"model.lora.start={path} adapts other modules than the config; write model.lora.target_modules=[{','.join(modules)}] "
+            "(and the model it was trained on)"
+        )
+    for name, view in ours.items():
+        if theirs[name].t().shape != view.shape[1:]:
+            raise ValueError(f"model.lora.start={path} does not fit this model: {name} is {tuple(theirs[name].shape)}")
+        view.data.copy_(theirs[name].t().to(view.dtype).expand_as(view))
+    policy.freeze_reference()

@@ -1,0 +1,164 @@
+"""A population of agents on one base: who they are, and what they would say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from evo_hpo.config.schema import ModelConfig
+from evo_hpo.policy.adapters import LoraShape, adapter_shapes, initialise, target_modules
+from evo_hpo.policy.adapters import Router
+from evo_hpo.policy.base import Base
+from evo_hpo.policy.blocks import BaseBlock, Block
+from evo_hpo.policy.noise import key
+from evo_hpo.policy.sampling import Sampling, processed_logits
+
+Role = Literal["policy", "reference", "critic"]
+HEAD_WEIGHT, HEAD_BIAS = "value_head.weight", "value_head.bias"
+
+
+class Policy:
+    """N members: stacked adapters on a frozen base (or, for one member, the base itself), a reference and maybe a critic.
+
+    Attributes:
+        block: what is trained, [N, P].
+        reference: frozen start adapters [N, P]; None means the base with adapters off.
+        critic: a second block of adapters with a linear head per member; None without a critic.
+        slots: number of each member in the whole population; its random numbers depend on nothing else.
+    """
+
+    def __init__(
+        self, base: Base, config: ModelConfig, members: int, seed: int, slots: Sequence[int] | None = None, logit_chunk: int = 4096
+    ) -> None:
+        self.base, self.config, self.seed = base, config, seed
+        self.slots = list(range(members)) if slots is None else list(slots)
+        self.logit_chunk = logit_chunk
+        self.router = Router()
+        self.reference: Block | None = None
+        self.critic: Block | None = None
+        self.lora = LoraShape(config.lora.rank, config.lora.alpha)
+        self.targets = target_modules(base.model, config.lora.target_modules, base.model.get_output_embeddings())
+        if config.train == "base":
+            if members != 1:
+                raise ValueError("model.train=base trains the one base itself; write evolution=none, or model.train=adapters")
+            self.block: Block = BaseBlock(base.model, base.device)
+            return
+        modules = dict(base.model.named_modules())
+        for name in self.targets:
+            modules[name].register_forward_hook(self.router.hook(name))
+        self.block = Block(adapter_shapes(self.targets, self.lora.rank), members, base.device)
+        initialise(self.block, [key(seed, "adapter", slot) % 2**63 for slot in self.slots])
+
+    @property
+    def members(self) -> int:
+        return self.block.members
+
+    def freeze_reference(self) -> None:
+        """Make the present adapters the reference, so that KL is 0 from here on (after a warm start)."""
+        if self.config.train == "base":
+            return
+        self.reference = Block(self.block.shapes, self.members, self.base.device)
+        self.reference.load(self.block.data)
+        for view in self.reference.views.values():
+            view.requires_grad_(False)
+
+    def add_critic(self) -> None:
+        """Give every member a fresh critic: adapters that change nothing yet and a head that says 0."""
+        if self.config.train == "base":
+            raise ValueError("a critic is an adapter on the frozen base; write model.train=adapters, or algorithm=grpo")
+        shapes = adapter_shapes(self.targets, self.lora.rank)
+        width = self.base.model.get_output_embeddings().weight.shape[-1]
+        shapes[HEAD_WEIGHT], shapes[HEAD_BIAS] = (width,), (1,)
+        self.critic = Block(shapes, self.members, self.base.device)
+        initialise(self.critic, [key(self.seed, "critic", slot) % 2**63 for slot in self.slots])
+
+    def gather(self, parent_N: Tensor) -> None:
+        """Row i of every block becomes what row parent_N[i] was."""
+        for block in (self.block, self.reference, self.critic):
+            if block is not None:
+                block.gather(parent_N)
+
+    @contextmanager
+    def acting(self, role: Role) -> Iterator[None]:
+        """Within: forward passes (and backward passes that recompute) use the adapters of `role`."""
+        block = {"policy": self.block, "reference": self.reference, "critic": self.critic}[role]
+        if isinstance(block, BaseBlock):
+            block = None
+        with self.router.use(block, self.lora.scale):
+            yield
+
+    def logprobs(
+        self, ids_RT: Tensor, mask_RT: Tensor, sampling: Sampling, entropy_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy of the distribution that was sampled from, at the trained tokens.
+
+        To be called within `acting`. Logits exist only for trained tokens, `logit_chunk` of them at a time.
+
+        Args:
+            ids_RT: [R, T] rows, member-major, padded on the right with any id.
+            mask_RT: [R, T] bool, trained tokens.
+            sampling: settings per row, [R].
+            entropy_gradient: whether the entropy takes part in a loss.
+        Returns:
+            [R, T] log-probabilities and [R, T] entropies in nats; 0 where not trained.
+        """
+        hidden_PH, row_P = self._before(ids_RT, mask_RT)
+        token_P = ids_RT[mask_RT]
+        settings = sampling.rows(row_P)
+        logprob, entropy = [], []
+        for start in range(0, token_P.shape[0], self.logit_chunk):
+            part = slice(start, start + self.logit_chunk)
+            arguments = (hidden_PH[part], token_P[part], Sampling(*(v[part] for v in _fields(settings))), entropy_gradient)
+            if torch.is_grad_enabled() and token_P.shape[0] > self.logit_chunk:
+                result = checkpoint(self._score, *arguments, use_reentrant=False)
+            else:
+                result = self._score(*arguments)
+            logprob.append(result[0])
+            entropy.append(result[1])
+        return _scatter(mask_RT, logprob), _scatter(mask_RT, entropy)
+
+    def _score(self, hidden_PH: Tensor, token_P: Tensor, settings: Sampling, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
+        logits = processed_logits(self.base.logits(hidden_PH), settings, always_B=token_P)
+        logprob_PV = logits.log_softmax(1)
+        logprob_P = logprob_PV.gather(1, token_P.unsqueeze(1)).squeeze(1)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            source = logprob_PV if entropy_gradient else logprob_PV.detach()
+            entropy_P = -(source.exp() * source.masked_fill(source == -torch.inf, 0.0)).sum(1)
+        return logprob_P, entropy_P
+
+    def values(self, ids_RT: Tensor, mask_RT: Tensor) -> Tensor:
+        """[R, T] the critic's value, in reward units, of the context before each trained token; 0 elsewhere.
+
+        To be called within `acting("critic")`.
+        """
+        if self.critic is None:
+            raise ValueError("this population has no critic; its algorithm must have one")
+        if self.base.head is None:
+            raise ValueError("a critic needs hidden states, which this model does not give apart from its logits; use algorithm=grpo")
+        hidden_PH, row_P = self._before(ids_RT, mask_RT)
+        member_P = (row_P // (ids_RT.shape[0] // self.members)).to(hidden_PH.device)
+        weight, bias = self.critic.views[HEAD_WEIGHT], self.critic.views[HEAD_BIAS]
+        value_P = (hidden_PH.float() * weight[member_P]).sum(1) + bias[member_P].squeeze(1)
+        return _scatter(mask_RT, [value_P])
+
+    def _before(self, ids_RT: Tensor, mask_RT: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden state [P, H] from which each trained token is predicted, and its row [P]."""
+        if bool(mask_RT[:, 0].any()):
+            raise ValueError("the first token of a row has nothing before it to be predicted from, so it cannot be trained")
+        hidden_RTH = self.base.hidden(ids_RT)
+        predicts_RT = torch.nn.functional.pad(mask_RT[:, 1:], (0, 1))
+        return hidden_RTH[predicts_RT], mask_RT.nonzero()[:, 0]
+
+
+def _fields(settings: Sampling) -> tuple[Tensor, Tensor, Tensor]:
+    return settings.temperature, settings.top_k, settings.top_p
+
+
+def _scatter(mask_RT: Tensor, parts: list[Tensor]) -> Tensor:
+    values = torch.cat(parts) if parts else torch.zeros(0, device=mask_RT.device)
+    return torch.zeros(mask_RT.shape, dtype=values.dtype, device=values.device).masked_scatter(mask_RT, values)

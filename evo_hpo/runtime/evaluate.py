@@ -1,0 +1,96 @@
+"""What are the members worth? Success on common tasks with common sampling noise, at one temperature for all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from envs.core import Environment, Episode
+from evo_hpo.config.schema import Config
+from evo_hpo.policy.noise import key
+from evo_hpo.policy.policy import Policy
+from evo_hpo.policy.sampling import Sampling
+from evo_hpo.rollout.fused import FusedSampler
+from evo_hpo.rollout.pool import EnvironmentPool
+from evo_hpo.rollout.runner import Assignment, play
+from evo_hpo.runtime.processes import Processes
+from evo_hpo.tracking.statistics import wilson
+
+
+@dataclass(frozen=True)
+class Success:
+    """A success rate with its 95 % Wilson interval; NaN where no episode could be played."""
+
+    rate: float
+    low: float
+    high: float
+    episodes: int
+
+    @classmethod
+    def of(cls, episodes: list[Episode]) -> Success:
+        played = [episode for episode in episodes if not episode.failed]
+        if not played:
+            return cls(math.nan, math.nan, math.nan, 0)
+        rate, low, high = wilson(sum(episode.success for episode in played), len(played))
+        return cls(rate, low, high, len(played))
+
+
+class Player:
+    """Plays episodes with a policy under one config; each process plays its share, and all get all episodes."""
+
+    def __init__(self, config: Config, policy: Policy, pool: EnvironmentPool, processes: Processes) -> None:
+        self.config, self.policy, self.pool, self.processes = config, policy, pool, processes
+
+    def play(self, assignments: list[Assignment], sampling: Sampling, version: int) -> list[Episode]:
+        """All episodes, in the order of `assignments`."""
+        rollout = self.config.rollout
+        environment: Environment = self.config.env
+        mine = self.processes.share(assignments)
+        per_member = max((sum(a.member == m for a in mine) for m in range(self.policy.members)), default=1)
+        sampler = FusedSampler(
+            self.policy, sampling, max(1, min(rollout.slots, per_member)), rollout.max_action_tokens, rollout.max_context
+        )
+        episodes = play(
+            sampler,
+            self.policy.base.chat,
+            environment,
+            mine,
+            self.pool,
+            rollout.max_action_tokens,
+            rollout.max_context,
+            self.config.model.instructions,
+            version,
+        )
+        return self.processes.collect(episodes)
+
+    def training(self, tasks: list[int], sampling: Sampling, update: int) -> list[Episode]:
+        """`group_size` episodes of every task by every member; the noise is each member's own."""
+        assignments = [
+            Assignment(m, g, task, key(self.config.seed, "train", slot, update, g, i))
+            for g, task in enumerate(tasks)
+            for i in range(self.config.rollout.group_size)
+            for m, slot in enumerate(self.policy.slots)
+        ]
+        return self.play(assignments, sampling, update)
+
+    def fitness(self, tasks: list[int], generation: int) -> tuple[list[Success], list[Episode]]:
+        """Success of every member on the same tasks; the noise depends on task and generation only, not on the member."""
+        assignments = [
+            Assignment(m, g, task, key(self.config.seed, "fitness", generation, task, i))
+            for g, task in enumerate(tasks)
+            for i in range(self.config.evaluation.repeats)
+            for m in range(self.policy.members)
+        ]
+        episodes = self.play(assignments, self._evaluation(), 0)
+        return [Success.of([e for e in episodes if e.member == m]) for m in range(self.policy.members)], episodes
+
+    def final(self, tasks: list[int]) -> tuple[Success, list[Episode]]:
+        """Success of one agent that all members hold at the moment, the tasks split between them."""
+        assignments = [
+            Assignment(g % self.policy.members, g, task, key("final", task)) for g, task in enumerate(tasks)
+        ]
+        episodes = self.play(assignments, self._evaluation(), 0)
+        return Success.of(episodes), episodes
+
+    def _evaluation(self) -> Sampling:
+        return Sampling.same(self.policy.members, self.config.evaluation.temperature)

@@ -1,0 +1,51 @@
+"""How far a run is: everything but tensors that a resumed run needs to end as if it had never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Progress:
+    """Counters, hyperparameters and history; JSON types only."""
+
+    stage: int = 0  # index into pipeline.order
+    stage_generation: int = 0  # generations of this stage that are complete
+    generation: int = 0  # complete ones, over all stages
+    update: int = 0  # over all stages
+    policy_tokens: int = 0
+    environment_turns: int = 0
+    seconds: float = 0.0
+    values: dict[str, list[Any]] = field(default_factory=dict)  # evolving key -> value of each member
+    broken: list[int] = field(default_factory=list)  # members with an update that was not finite since the last selection
+    fitness: list[list[float | None]] = field(default_factory=list)  # [rate, low, high] of each member, last generation
+    base: dict[str, float] = field(default_factory=dict)  # success of the base on the final tasks
+    history: list[dict[str, Any]] = field(default_factory=list)  # per generation: stage, values, parents, fitness
+    alarms: list[dict[str, Any]] = field(default_factory=list)
+
+    def state(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Progress:
+        return cls(**state)
+
+    def schedule(self, member: int) -> list[dict[str, Any]]:
+        """Hyperparameters, generation by generation, of the weights that `member` holds now: its ancestors' and its own."""
+        steps = []
+        slot = member
+        for number in range(len(self.history) - 1, -1, -1):
+            entry = self.history[number]
+            if number < len(self.history) - 1:
+                slot = entry["parents"][slot]
+            steps.append(
+                {
+                    "generation": number,
+                    "stage": entry["stage"],
+                    "updates": entry["updates"],
+                    "member": slot,
+                    "hyperparameters": {key: column[slot] for key, column in entry["values"].items()},
+                }
+            )
+        return steps[::-1]

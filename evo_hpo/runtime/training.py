@@ -1,0 +1,336 @@
+"""The machine: stages of generations of updates, an evolution step after each, and a checkpoint after that."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from algorithms.core import Algorithm
+from algorithms.supervised import Supervised
+from envs.core import Episode
+from evo_hpo.config.errors import UserError
+from evo_hpo.config.schema import Config, StageConfig
+from evo_hpo.evolution import hyperparameters
+from evo_hpo.evolution.space import spread
+from evo_hpo.evolution.strategies import Fate
+from evo_hpo.learner.batch import build_batch
+from evo_hpo.learner.learner import Learner
+from evo_hpo.learner.scoring import score
+from evo_hpo.policy.noise import generator, key
+from evo_hpo.policy.policy import Policy
+from evo_hpo.rollout.expert import demonstrate
+from evo_hpo.rollout.pool import EnvironmentPool
+from evo_hpo.runtime.evaluate import Player, Success
+from evo_hpo.runtime.metrics import episode_metrics
+from evo_hpo.runtime.processes import Processes
+from evo_hpo.runtime.progress import Progress
+from evo_hpo.runtime.tasks import Tasks
+from evo_hpo.tracking.alarms import Watch
+from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, MemberUpdate, Trackers, UpdateRecord
+from evo_hpo.tracking.transcripts import transcript
+
+
+class Training:
+    """One run from wherever `progress` says it is to the end of its pipeline.
+
+    Args:
+        save: called after every generation, when everything that a resume needs is in place.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: Policy,
+        processes: Processes,
+        trackers: Trackers,
+        save: Callable[[Training], None],
+    ) -> None:
+        self.config, self.policy, self.processes, self.trackers, self.save = config, policy, processes, trackers, save
+        self.progress = Progress()
+        self.watch = Watch()
+        self.pool = EnvironmentPool(config.rollout.threads, config.rollout.step_timeout)
+        self.player = Player(config, policy, self.pool, processes)
+        self.tasks = Tasks(config.env, config.evaluation.held_out, config.seed, self.pool)
+        self.learner: Learner | None = None
+        self._fitness_tasks: list[int] = []
+        self._final_tasks: list[int] = []
+        self._clock = time.monotonic()
+
+    # ---- tensors ----
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything on the device that a resume needs."""
+        assert self.learner is not None
+        result = {"policy": self.policy.block.data}
+        for name, block in (("reference", self.policy.reference), ("critic", self.policy.critic)):
+            if block is not None:
+                result[name] = block.data
+        for name, optimizer in (("optimizer", self.learner.optimizer), ("critic_optimizer", self.learner.critic_optimizer)):
+            if optimizer is not None:
+                result |= {f"{name}.{part}": tensor for part, tensor in optimizer.state().items()}
+        return result
+
+    def restore(self, progress: Progress, watch: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go back to a checkpoint."""
+        self.progress = progress
+        self.watch.load_state_dict(watch)
+        self.policy.block.load(tensors["policy"])
+        if "reference" in tensors:
+            self.policy.freeze_reference()
+            assert self.policy.reference is not None
+            self.policy.reference.load(tensors["reference"])
+        if "critic" in tensors:
+            self.policy.add_critic()
+            assert self.policy.critic is not None
+            self.policy.critic.load(tensors["critic"])
+        self.learner = Learner(self.policy, self._stage.algorithm, self.processes, self.config.learner.micro_batch)
+        for name, optimizer in (("optimizer", self.learner.optimizer), ("critic_optimizer", self.learner.critic_optimizer)):
+            if optimizer is not None:
+                optimizer.load({part: tensors[f"{name}.{part}"] for part in ("first", "second", "count")})
+
+    # ---- the loop ----
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end and measure what came of it."""
+        progress, order = self.progress, self.config.pipeline.order
+        self._fitness_tasks = self.tasks.of("fitness", self.config.evaluation.tasks)
+        self._final_tasks = self.tasks.of("final", self.config.evaluation.final_tasks)
+        if not progress.base:
+            base, _ = self.player.final(self._final_tasks)
+            progress.base = _interval(base)
+        while True:
+            if self.learner is None:
+                self._begin_stage()
+            while progress.stage_generation < self._stage.generations:
+                self._generation()
+                self.save(self)
+            if progress.stage + 1 == len(order):
+                break
+            progress.stage, progress.stage_generation = progress.stage + 1, 0
+            self.learner = None
+        return self._result()
+
+    @property
+    def _stage(self) -> StageConfig:
+        return self.config.pipeline.stages[self.config.pipeline.order[self.progress.stage]]
+
+    @property
+    def _stage_name(self) -> str:
+        return self.config.pipeline.order[self.progress.stage]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work, over all processes that worked on this run one after another."""
+        now = time.monotonic()
+        self.progress.seconds += now - self._clock
+        self._clock = now
+        return self.progress.seconds
+
+    def _begin_stage(self) -> None:
+        if self.progress.stage > 0:
+            self.policy.freeze_reference()  # what the stage before made is what this one may not drift from
+            self.policy.critic = None
+        algorithm: Algorithm = self._stage.algorithm
+        self.learner = Learner(self.policy, algorithm, self.processes, self.config.learner.micro_batch)
+        own = hyperparameters.of_algorithm(algorithm) | {
+            f"rollout.{name}": getattr(self.config.rollout, name) for name in hyperparameters.ROLLOUT_KEYS
+        }
+        space = {name: dimension for name, dimension in self.config.evolution.space.items() if name in own}
+        members = self.policy.members
+        if not self._stage.evolve:
+            self.progress.values = {}
+        elif self.config.evolution.spread:
+            everybody = spread(space, own, self.config.evolution.population, key(self.config.seed, "spread") % 2**31)
+            self.progress.values = {name: [column[slot] for slot in self.policy.slots] for name, column in everybody.items()}
+        else:
+            self.progress.values = {name: [own[name]] * members for name in sorted(space)}
+
+    def _generation(self) -> None:
+        progress = self.progress
+        assert self.learner is not None
+        algorithm = hyperparameters.bind(self._stage.algorithm, progress.values, self.policy.base.device)
+        for _ in range(self._stage.updates):
+            self._update(algorithm)
+        fitness, episodes = self.player.fitness(self._fitness_tasks, progress.generation)
+        self._count(episodes)
+        self._send_episodes("fitness", episodes, None)
+        self._evolve(fitness)
+
+    def _update(self, algorithm: Algorithm) -> None:
+        progress, config = self.progress, self.config
+        assert self.learner is not None
+        tasks = self.tasks.training(progress.update, config.rollout.tasks)
+        sampling = hyperparameters.sampling(config.rollout, progress.values, self.policy.members)
+        if isinstance(algorithm, Supervised):
+            episodes = demonstrate(
+                config.env,
+                self.policy.base.chat,
+                tasks,
+                self.policy.members,
+                algorithm.noise,
+                (config.seed, progress.update),
+                self.pool,
+                config.rollout.max_context,
+                config.model.instructions,
+            )
+        else:
+            episodes = self.player.training(tasks, sampling, progress.update)
+        self._count(episodes, sampled=not isinstance(algorithm, Supervised))
+        scored = score(episodes, config.reward, config.granularity)
+        if not scored.episodes:
+            errors = sorted({e.error for e in episodes if e.error}) or ["the first observation and one action are longer than rollout.max_context"]
+            raise UserError(f"not one of {len(episodes)} episodes of update {progress.update} could be used: {errors[0]}")
+        outcomes = [s.outcome for s in scored.scores]
+        tokenizer = self.policy.base.tokenizer
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        batch = build_batch(scored.episodes, scored.turn_rewards, outcomes, self.policy.members, int(pad or 0), self.policy.base.device)
+        metrics = self.learner.update(batch, algorithm, sampling, progress.update)
+        columns = {name: column.tolist() for name, column in metrics.items()}
+        of_episodes = episode_metrics(episodes, scored, self.policy.members, algorithm.min_group > 1)
+        members = [
+            MemberUpdate(m, {name: float(column[m]) for name, column in columns.items()} | of_episodes[m])
+            for m in range(self.policy.members)
+        ]
+        progress.broken = sorted(set(progress.broken) | {m.member for m in members if m.metrics["finite"] == 0})
+        record = UpdateRecord(
+            self._stage_name, progress.generation, progress.update, members, self.seconds, progress.policy_tokens, progress.environment_turns
+        )
+        self.trackers.update(record)
+        self._send_episodes("train", scored.episodes, outcomes)
+        progress.update += 1
+        for alarm in self.watch.update(record):
+            progress.alarms.append(asdict(alarm))
+            self.trackers.alarm(alarm)
+            if config.on_alarm == "stop":
+                raise UserError(f"stopped by an alarm (on_alarm=stop): {alarm.text}")
+
+    def _evolve(self, fitness: list[Success]) -> None:
+        progress, config = self.progress, self.config
+        assert self.learner is not None
+        members = self.policy.members
+        rates = [math.nan if m in progress.broken else fitness[m].rate for m in range(members)]
+        last = progress.stage_generation + 1 == self._stage.generations
+        if self._stage.evolve and not last:
+            rng = generator(config.seed, "evolution", progress.generation)
+            fates = config.evolution.strategy.select(rates, rng)
+        else:
+            reason = "the stage ends here" if self._stage.evolve else "this stage does not evolve"
+            fates = [Fate(m, "kept", False, reason) for m in range(members)]
+        before = [{name: column[m] for name, column in progress.values.items()} for m in range(members)]
+        after = []
+        for m, fate in enumerate(fates):
+            values = dict(before[fate.parent])
+            if fate.explore:
+                rng = generator(config.seed, "mutation", progress.generation, self.policy.slots[m])
+                values = config.evolution.strategy.explore(values, config.evolution.space, rng)
+            after.append(values)
+        parents = torch.tensor([fate.parent for fate in fates], device=self.policy.base.device)
+        self.policy.gather(parents)
+        self.learner.gather(parents)
+        progress.history.append(
+            {
+                "stage": self._stage_name,
+                "updates": self._stage.updates,
+                "values": progress.values,
+                "parents": [fate.parent for fate in fates],
+                "fitness": [_number(rate) for rate in rates],
+            }
+        )
+        progress.values = {name: [after[m][name] for m in range(members)] for name in progress.values}
+        progress.fitness = [[_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in range(members)]
+        progress.broken = [] if self._stage.evolve and not last else progress.broken
+        record = GenerationRecord(
+            stage=self._stage_name,
+            generation=progress.generation,
+            update=progress.update,
+            members=[
+                MemberGeneration(
+                    member=m,
+                    fitness=rates[m],
+                    low=fitness[m].low,
+                    high=fitness[m].high,
+                    hyperparameters=before[m],
+                    parent=fates[m].parent,
+                    event=fates[m].event,
+                    next_hyperparameters=after[m],
+                    text=_in_words(m, fates[m], rates, before, after),
+                    checksum=self.policy.block.checksum(m),
+                )
+                for m in range(members)
+            ],
+            seconds=self.seconds,
+            policy_tokens=progress.policy_tokens,
+            environment_turns=progress.environment_turns,
+        )
+        progress.generation += 1
+        progress.stage_generation += 1
+        self.trackers.generation(record)
+        self.watch.generation(record)
+
+    # ---- the end ----
+
+    def _result(self) -> dict[str, Any]:
+        progress = self.progress
+        best = self.best()
+        kept = self.policy.block.data.clone()
+        self.policy.block.load(kept[best].expand_as(kept))
+        final, episodes = self.player.final(self._final_tasks)
+        self.policy.block.load(kept)
+        self._send_episodes("final", episodes, None)
+        return {
+            "name": self.config.name,
+            "seed": self.config.seed,
+            "base": progress.base,
+            "best": _interval(final) | {"member": best, "hyperparameters": {k: v[best] for k, v in progress.values.items()}},
+            "gain": _number(final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)),
+            "final_tasks": len(self._final_tasks),
+            "seconds": round(self.seconds, 1),
+            "policy_tokens": progress.policy_tokens,
+            "environment_turns": progress.environment_turns,
+            "generations": progress.generation,
+            "updates": progress.update,
+            "population": self.policy.members,
+            "alarms": progress.alarms,
+        }
+
+    def best(self) -> int:
+        """The member with the best fitness after the last generation; never chosen on the final tasks."""
+        rates = [-math.inf if entry[0] is None else entry[0] for entry in self.progress.fitness]
+        return max(range(len(rates)), key=lambda m: rates[m])
+
+    def _count(self, episodes: list[Episode], sampled: bool = True) -> None:
+        if sampled:
+            self.progress.policy_tokens += sum(episode.policy_tokens for episode in episodes)
+        self.progress.environment_turns += sum(len(episode.turns) for episode in episodes)
+
+    def _send_episodes(self, split: str, episodes: list[Episode], outcomes: list[float] | None) -> None:
+        if self.processes.main and self.config.tracker.episodes:
+            given = outcomes if outcomes is not None else [None] * len(episodes)
+            self.trackers.episodes(
+                self.progress.generation, split, [transcript(e, cast("float | None", o)) for e, o in zip(episodes, given, strict=True)]
+            )
+
+
+def _interval(success: Success) -> dict[str, Any]:
+    return {"success": _number(success.rate), "low": _number(success.low), "high": _number(success.high), "episodes": success.episodes}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _in_words(member: int, fate: Fate, rates: list[float], before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
+    """The decision as a sentence."""
+    own = "no usable fitness" if math.isnan(rates[member]) else f"fitness {rates[member]:.3f}"
+    if fate.parent == member:
+        return f"member {member} ({own}) stays: {fate.reason}"
+    old = before[fate.parent]
+    changes = [f"{name.rsplit('.', 1)[-1]} {old[name]:.4g} to {new:.4g}" for name, new in after[member].items() if new != old[name] and not isinstance(new, str)]
+    moved = f"; {', '.join(changes)}" if changes else ""
+    return f"member {member} ({own}) becomes a copy of member {fate.parent} (fitness {rates[fate.parent]:.3f}): {fate.reason}{moved}"
