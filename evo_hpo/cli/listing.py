@@ -14,6 +14,7 @@ from evo_hpo.config.compose import compose, loader
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.explain import nearest
 from evo_hpo.config.hints import about
+from evo_hpo.config.space import flat
 
 WITH_SPACE = ("evolution", search.GROUP)
 
@@ -60,7 +61,7 @@ def _space(group: str, option: str) -> Iterator[str]:
         space: Any = OmegaConf.to_container(tree.evolution.space)
     else:
         space = compose([f"{group}={option}"]).values["evolution"]["space"]
-    for key, dimension in space.items():
+    for key, dimension in flat(space).items():
         if dimension["type"] == "categorical":
             yield f"{key}: one of {', '.join(map(str, dimension['choices']))}"
         else:

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evo_hpo.config.components import Builder
+from evo_hpo.config.space import flat
 
 
 def options(group: str) -> list[str]:
@@ -45,7 +46,7 @@ def fitting_spaces(keys: frozenset[str]) -> list[str]:
     sizes = {}
     for option in options("evolution/space"):
         tree = loader().load_configuration(f"evolution/space/{option}", [], run_mode=RunMode.RUN)
-        dimensions = set(tree.evolution.space)
+        dimensions = set(flat(tree.evolution.space))
         if dimensions <= keys:
             sizes[option] = len(dimensions)
     return sorted(sizes, key=lambda option: -sizes[option])

@@ -12,6 +12,7 @@ from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.hints import hint_for
 from evo_hpo.config.legality import Facts, violations
 from evo_hpo.config.schema import Config
+from evo_hpo.config.space import flat
 from evo_hpo.config.validate import MISSING, Provenance, checked, needed
 
 # Where components stand, and the class each must be of; "*" is any name. Imported when a config is built.
@@ -59,6 +60,9 @@ def build(
                 twin = Slot(builder.component(parent[name], key, locate(base)))
                 built.append((parent[name], twin))
             parent[name] = twin.component
+    for parent, name, _ in _places(tree, ["evolution", "space"]):
+        if isinstance(parent[name], dict):
+            parent[name] = flat(parent[name])
     config = checked(Config, tree, "", provenance, problems)
     if problems.count:
         raise ConfigError(problems.by_key.values())

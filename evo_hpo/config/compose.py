@@ -104,7 +104,9 @@ def _resolved(tree: DictConfig) -> dict[str, Any]:
     try:
         values = OmegaConf.to_container(tree, resolve=True, throw_on_missing=False)
     except InterpolationToMissingValueError as error:
-        raise ConfigError([f"{error.full_key} is computed from a value that is missing: {_first_line(error)}"]) from error
+        raise ConfigError(
+            [f"{error.full_key} is computed from a value that is missing: {_first_line(error)}"]
+        ) from error
     except InterpolationKeyError as error:
         raise ConfigError([f"{error.full_key} refers to a key that does not exist: {_first_line(error)}"]) from error
     except OmegaConfBaseException as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -16,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 from yaml.error import MarkedYAMLError
 
+from evo_hpo.config.provenance import shown
 from evo_hpo.tracking.secrets import scrub
 
 INSTALLABLE = {("hydra/launcher", "joblib"): "pip install 'evo-hpo[joblib]' brings it"}
@@ -75,12 +77,12 @@ def _parse(overrides: Sequence[str]) -> tuple[list[Override], list[str]]:
         try:
             parsed += parser.parse_overrides([line])
         except OverrideParseException as error:
-            shown = _hidden(line)
+            safe = _hidden(line)
             reason = error.message.splitlines()[0].strip().rstrip(".")
             if "=" not in line:
-                problems.append(f"cannot read '{shown}': overrides are written key=value")
+                problems.append(f"cannot read '{safe}': overrides are written key=value")
             else:
-                problems.append(f"cannot read the override '{shown}' ({reason}); quote its value: key=\"'…'\"")
+                problems.append(f"cannot read the override '{safe}' ({reason}); quote its value: key=\"'…'\"")
     return parsed, problems
 
 
@@ -105,7 +107,7 @@ def missing_option(group: str, name: str, options: Sequence[str]) -> str:
 
 
 def _sweep_problem(override: Override, is_group: bool) -> str:
-    line = _hidden(str(override.input_line))
+    line = shown(override)
     key, _, value = line.partition("=")
     otherwise = "choose one" if is_group else f"write {key}=[{value}] for a list"
     return f"'{line}' holds several values: add -m to run each of them, or {otherwise}"
@@ -121,7 +123,7 @@ def _key_problems(
     legal = dotted_keys(tree)
     problems: list[str] = []
     for override in overrides:
-        key, line = override.key_or_group, _hidden(str(override.input_line))
+        key, line = override.key_or_group, shown(override)
         if override.package is not None:
             problems.append(f"there is no config group '{key}' ({line})")
         elif key.startswith("hydra."):
@@ -173,6 +175,10 @@ def _in_hydras_words(error: Exception) -> str:
         if error.options:
             file = str(error).partition(":")[0].removeprefix("In ").strip().strip("'")
             return f"{file}.yaml: {missing_option(group, name, error.options)}"
+    if unmatched := re.search(r"Could not override '([^']+)'. No match in the defaults list", str(error)):
+        group = unmatched[1]
+        above = group.rpartition("/")[0] or group
+        return f"{group} cannot be chosen here: nothing that is chosen has such a part; choose another {above}"
     parts = [str(error), str(error.__cause__ or "")]
     return _hidden(" ".join(" ".join(parts).split()))
 

@@ -65,14 +65,17 @@ def _granularity_has_turn_rewards(facts: Facts) -> Iterator[Violation]:
     config = facts.config
     if not config.granularity.needs_turn_rewards:
         return
-    sparse = _use("granularity", lambda granularity: not granularity.needs_turn_rewards)
     if not config.reward.gives_turn_rewards:
         reason = f"{facts.named('granularity')} needs turn rewards, and {facts.named('reward')} gives none"
         better = _use("reward", lambda reward: reward.gives_turn_rewards and reward.needs <= config.env.features)
-        yield Violation(reason, f"{sparse}, or {better}")
+        yield Violation(reason, f"{_without_turn_rewards()}, or {better}")
     elif missing := config.reward.turn_reward_needs - config.env.features:
         reason = f"{facts.named('granularity')} needs turn rewards, for which {facts.named('reward')} needs "
-        yield Violation(f"{reason}{_names(missing)}, and {facts.named('env')} gives none", sparse)
+        yield Violation(f"{reason}{_names(missing)}, and {facts.named('env')} gives none", _without_turn_rewards())
+
+
+def _without_turn_rewards() -> str:
+    return _use("granularity", lambda granularity: not granularity.needs_turn_rewards)
 
 
 def _algorithm_has_its_features(facts: Facts) -> Iterator[Violation]:

@@ -52,6 +52,15 @@ def source_of(provenance: Mapping[str, str], key: str) -> str | None:
     return next((source for leaf, source in provenance.items() if leaf.startswith(f"{key}.")), None)
 
 
+def shown(override: Override) -> str:
+    """The override as it may be printed: without secrets, and without the content of mappings, which may hold some."""
+    line = str(override.input_line or "")
+    key, _, value = line.partition("=")
+    if "{" in value and not value.startswith("${"):
+        return f"{key}={{…}}"
+    return str(scrub({"override": line})["override"])
+
+
 def complete(provenance: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
     """The source of every leaf of the resolved `values`, those that came through a reference included."""
     return {key: source_of(provenance, key) or "unknown" for key, _ in leaves(values)}
@@ -84,8 +93,7 @@ def _record(sources: dict[str, str], values: Mapping[Any, Any], source: str) -> 
 
 
 def _record_override(sources: dict[str, str], override: Override) -> None:
-    line = str(scrub({"override": override.input_line or ""})["override"])
-    key = override.key_or_group
+    line, key = shown(override), override.key_or_group
     if override.is_delete():
         _forget(sources, key)
         sources.pop(key, None)

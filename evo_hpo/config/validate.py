@@ -15,7 +15,7 @@ from pydantic_core import CoreConfig, SchemaValidator, ValidationError, core_sch
 from evo_hpo.config.errors import Problems
 from evo_hpo.config.explain import nearest, unknown_key
 from evo_hpo.config.provenance import source_of
-from evo_hpo.tracking.secrets import REMOVED, scrub
+from evo_hpo.tracking.secrets import is_secret_name, scrub
 
 Provenance = Mapping[str, str]
 MISSING = "???"
@@ -56,8 +56,9 @@ def required_fields(cls: type) -> set[str]:
 def show(key: str, value: Any) -> str:
     """`value` as it may be printed."""
     last = key.rpartition(".")[2]
-    hidden = scrub({last: value})[last]
-    return "a hidden value" if hidden == REMOVED else repr(hidden)
+    if is_secret_name(last) and not isinstance(value, bool | int | float | types.NoneType):
+        return "a hidden value"
+    return repr(scrub({last: value})[last])
 
 
 def from_where(key: str, provenance: Provenance) -> str:

@@ -1,0 +1,150 @@
+"""Parts that do not go together are refused with the reason and the nearest legal choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.config.support import coin, loaded, plugins_on_path, refusals, write_yaml
+
+RATE = "algorithm.optimizer.learning_rate"
+
+
+def space(dimension: str, key: str = RATE) -> list[str]:
+    return ["evolution=none", f"+evolution.space.{key}={dimension}"]
+
+
+def test_turn_rewards_that_the_environment_does_not_give() -> None:
+    with plugins_on_path():
+        [sentence] = refusals(*coin(), "granularity=mixed")
+    assert sentence == (
+        "granularity=mixed needs turn rewards, for which reward=environment needs turn_rewards, and env=Coin gives none; "
+        "use granularity=sparse"
+    )
+
+
+def test_turn_rewards_that_the_reward_does_not_give() -> None:
+    with plugins_on_path():
+        [sentence] = refusals("plugins=[toy_parts]", "reward._target_=toy_parts.Outcome", "granularity=dense")
+    assert sentence == (
+        "granularity=dense needs turn rewards, and reward=environment gives none; use granularity=sparse, "
+        "or use reward=environment"
+    )
+
+
+def test_an_expert_that_the_environment_does_not_have() -> None:
+    with plugins_on_path():
+        [sentence] = refusals(*coin(), "algorithm=sft")
+    assert sentence.startswith(
+        "stage train learns with Supervised, which needs expert, and env=Coin gives none; use env="
+    )
+    assert "env=frozen_lake" in sentence
+
+
+def test_a_group_of_one_is_too_small_to_compare_within() -> None:
+    [sentence] = refusals("algorithm=grpo", "rollout.group_size=1")
+    assert sentence == (
+        "stage train compares the episodes of a group, so it needs at least 2 of them, and rollout.group_size is 1; "
+        "write rollout.group_size=4"
+    )
+    loaded("algorithm=sft", "rollout.group_size=1")
+
+
+def test_the_whole_base_is_trained_by_a_population_of_one_only() -> None:
+    [sentence] = refusals("model=tiny_scratch", "evolution.population=2")
+    assert sentence == (
+        "model.train=base trains every weight of one model, and evolution.population is 2; "
+        "write evolution=none, or model.train=adapters"
+    )
+    loaded("model=tiny_scratch")
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("pipeline.order=[trian]", "pipeline.order names the stage trian, and pipeline.stages has train"),
+        ("pipeline.order=[train,train]", "pipeline.order names the stage train twice"),
+    ],
+)
+def test_the_pipeline_runs_the_stages_it_has(override: str, sentence: str) -> None:
+    assert any(found.startswith(sentence) for found in refusals(override))
+
+
+def test_a_stage_that_never_runs_is_refused() -> None:
+    assert refusals("pipeline=sft_then_grpo", "pipeline.order=[grpo]") == [
+        "the stage sft is in pipeline.stages and never runs; write pipeline.order=[grpo,sft]"
+    ]
+
+
+def test_an_action_has_to_fit_into_the_context() -> None:
+    [sentence] = refusals("rollout.max_action_tokens=64", "rollout.max_context=64")
+    assert sentence.endswith("write rollout.max_context=256 or more")
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    assert refusals("device=gpu") == ["device is 'gpu'; write auto, cpu, cuda or cuda:N"]
+    absent = f"cuda:{torch.cuda.device_count()}"
+    assert refusals(f"device={absent}")[0].endswith("write device=auto")
+
+
+def test_the_default_space_is_legal() -> None:
+    config, _ = loaded("evolution=truncation")
+    assert RATE in config.evolution.space
+
+
+@pytest.mark.parametrize(
+    ("dimension", "reason"),
+    [
+        ("{type: float, low: 1e-2, high: 1e-4}", "runs from 0.01 to 0.0001"),
+        ("{type: float, low: 1e-4}", "has no end"),
+        ("{type: float, low: 0, high: 1, log: true}", "is logarithmic and starts at 0"),
+        ("{type: float, low: 0.5, high: 1}", f"{RATE} starts at 0.001, outside the range 0.5 to 1"),
+        ("{type: int, low: 0, high: 1.5}", "holds whole numbers and runs from 0 to 1.5"),
+        ("{type: categorical}", "is categorical and has no choices"),
+        ("{type: categorical, choices: [0.1, 0.2]}", f"{RATE} starts at 0.001, which is no choice"),
+        ("{type: categorical, choices: [0.001], low: 0}", "is categorical, so low, high and log mean nothing"),
+        ("{type: float, low: 0, high: 1, choices: [1]}", "is a range, so choices mean nothing"),
+        ("{type: float, low: -inf, high: 1}", "must be a finite number"),
+        ("{type: flot, low: 0, high: 1}", "must be one of float, int, categorical, not 'flot'"),
+        ("{type: float, low: 0, hihg: 1}", f"did you mean evolution.space.{RATE}.high?"),
+    ],
+)
+def test_a_search_space_that_makes_no_sense_is_refused(dimension: str, reason: str) -> None:
+    assert any(reason in sentence for sentence in refusals(*space(dimension)))
+
+
+def test_a_whole_number_does_not_evolve_as_a_fraction() -> None:
+    [sentence] = refusals(*space("{type: float, low: 0, high: 8}", key="rollout.top_k"))
+    assert sentence.endswith("write type: int")
+
+
+@pytest.mark.parametrize("key", ["rollout.tasks", "algorithm.optimizer.beta1", "no.such.key"])
+def test_only_what_can_evolve_may_be_in_the_space(key: str) -> None:
+    [sentence] = refusals(*space("{type: float, low: 0, high: 1}", key=key))
+    assert sentence.startswith(f"evolution.space has {key}, which cannot evolve in this run")
+    assert RATE in sentence
+
+
+def test_a_misspelt_dimension_names_the_right_one() -> None:
+    [sentence] = refusals(*space("{type: float, low: 0, high: 1}", key="algorithm.optimizer.learning_rat"))
+    assert "algorithm.optimizer.learning_rat (did you mean algorithm.optimizer.learning_rate?)" in sentence
+
+
+def test_an_algorithm_without_a_clip_range_is_offered_a_space_without_one() -> None:
+    [sentence] = refusals("evolution=truncation", "algorithm=reinforce")
+    assert "algorithm.objective.clip_low" in sentence and "use evolution/space=unclipped" in sentence
+    loaded("evolution=truncation", "algorithm=reinforce", "evolution/space=unclipped")
+
+
+def test_a_dimension_can_be_written_with_a_dotted_key_or_nested_and_changed_on_the_command_line(tmp_path: Path) -> None:
+    dotted = "algorithm.kl.coef: {type: float, low: 0.0, high: 1.0}\n"
+    write_yaml(tmp_path, "evolution/space/dotted", dotted)
+    write_yaml(tmp_path, "evolution/space/nested", "algorithm: {kl: {coef: {type: float, low: 0.0, high: 1.0}}}\n")
+    one, _ = loaded("evolution=truncation", "evolution/space=dotted", extra=tmp_path)
+    two, _ = loaded("evolution=truncation", "evolution/space=nested", extra=tmp_path)
+    assert one.evolution.space == two.evolution.space
+    changed = "evolution.space.algorithm.kl.coef.high=0.5"
+    three, _ = loaded("evolution=truncation", "evolution/space=nested", changed, extra=tmp_path)
+    assert three.evolution.space["algorithm.kl.coef"].high == 0.5

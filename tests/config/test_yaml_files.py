@@ -1,0 +1,111 @@
+"""Every YAML file composes and builds, explains each of its keys, and holds nothing that no one reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from evo_hpo.cli.listing import groups
+from evo_hpo.config import paths, schema
+from evo_hpo.config.hints import about
+from evo_hpo.config.provenance import leaves
+from evo_hpo.config.schema import Config
+from tests.config.support import loaded
+
+FILES = sorted([*paths.conf().rglob("*.yaml"), *paths.sweeps().glob("*.yaml")])
+OPTIONS = [(group, option) for group, options in groups().items() for option in options]
+# Options that only make sense with something else, and what that is.
+NEEDS = {
+    ("model", "hf"): ["model.path=some/model"],
+    ("algorithm/advantage", "token_gae"): ["algorithm/critic=adapter"],
+    ("algorithm/critic", "adapter"): ["algorithm/advantage=token_gae"],
+}
+UNEXPLAINED = ("_target_", "defaults")
+
+
+def name(file: Path) -> str:
+    return file.relative_to(paths.conf().parent).as_posix()
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_of_every_group_composes_and_builds(group: str, option: str) -> None:
+    config, _ = loaded(f"{group}={option}", *NEEDS.get((group, option), []))
+    assert isinstance(config, Config)
+
+
+def test_every_algorithm_goes_with_a_shipped_search_space() -> None:
+    for option in groups()["algorithm"]:
+        space = "grpo" if option in ("grpo", "ppo") else "unclipped"
+        if option != "sft":
+            loaded("evolution=truncation", f"algorithm={option}", f"evolution/space={space}")
+
+
+def test_the_default_run_composes_and_builds() -> None:
+    config, composed = loaded("evolution=truncation")
+    assert composed.choices["evolution"] == "truncation"
+    assert config.evolution.population > 1 and config.evolution.space
+
+
+@pytest.mark.parametrize("file", FILES, ids=name)
+def test_every_file_says_what_it_is(file: Path) -> None:
+    assert len(about(file).split()) > 2
+
+
+@pytest.mark.parametrize("file", FILES, ids=name)
+def test_every_key_has_a_comment_above_it(file: Path) -> None:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    bare = [
+        f"line {number + 1}: {line.strip()}"
+        for number, line in enumerate(lines)
+        if (key := re.match(r"\s*([\w.]+):(\s|$)", line))
+        and key[1] not in UNEXPLAINED
+        and not (number and lines[number - 1].strip().startswith("#"))
+    ]
+    assert not bare
+
+
+@pytest.mark.parametrize("file", FILES, ids=name)
+def test_no_line_is_longer_than_the_code_allows(file: Path) -> None:
+    assert max(map(len, file.read_text(encoding="utf-8").splitlines())) <= 120
+
+
+def test_every_key_of_the_schema_has_its_value_in_a_yaml_file() -> None:
+    _, composed = loaded()
+    known = {key for key, _ in leaves(composed.values)}
+    for key in schema_keys(Config):
+        assert key in known or any(leaf.startswith(f"{key}.") for leaf in known), f"{key} has no value in conf/"
+
+
+def test_no_default_is_written_twice() -> None:
+    """The schema has none; a search space is the exception, where absence means something."""
+    for cls in vars(schema).values():
+        if dataclasses.is_dataclass(cls) and cls is not schema.Dimension:
+            assert all(f.default is dataclasses.MISSING for f in dataclasses.fields(cls)), cls
+
+
+def test_a_missing_value_is_marked_and_nothing_else_is() -> None:
+    missing = [
+        (name(file), key) for file in FILES for key, value in leaves(yaml.safe_load(file.read_text())) if value == "???"
+    ]
+    assert missing == [("conf/model/hf.yaml", "path")]
+
+
+def schema_keys(cls: Any, above: str = "") -> Iterator[str]:
+    """Dotted key of every field of the schema, components and free mappings as one."""
+    for f in dataclasses.fields(cls):
+        hint = getattr(schema, str(f.type), None)
+        if dataclasses.is_dataclass(hint):
+            yield from schema_keys(hint, f"{above}{f.name}.")
+        else:
+            yield f"{above}{f.name}"
+
+
+def test_the_walk_over_the_schema_reaches_nested_fields() -> None:
+    assert {"seed", "model.lora.rank", "env", "evolution.space"} <= set(schema_keys(Config))
+    assert get_args(schema.Positive)
