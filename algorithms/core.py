@@ -20,7 +20,7 @@ Part = TypeVar("Part")
 
 
 def evolvable() -> Any:
-    """A dataclass field that evolution may change while the run trains."""
+    """A field, of a keyword-only dataclass, that evolution may change while the run trains."""
     return field(metadata={"evolvable": True})
 
 
@@ -65,12 +65,19 @@ class TokenTable:
         return torch.where(self.mask_RT, value_K[self.turn_RT.clamp(min=0)], 0.0)
 
     def turn_reward_on_last_token(self, turns: TurnTable) -> Tensor:
-        """[R, T] each turn's reward on the last of its tokens, minus the KL penalty of each token."""
-        later_RT = torch.nn.functional.pad(self.turn_RT[:, 1:], (0, 1), value=-1)
-        filled = _next_turn(self.turn_RT)
-        last_RT = self.mask_RT & (later_RT != self.turn_RT) & (filled != self.turn_RT)
+        """[R, T] each turn's reward on the last of its tokens, minus each token's KL penalty; 0 where not trained."""
+        last_RT = self.mask_RT & (_next_turn(self.turn_RT) != self.turn_RT)
         reward_RT = torch.where(last_RT, self.spread(turns.reward_K), 0.0)
-        return reward_RT if self.penalty_RT is None else reward_RT - self.penalty_RT * self.mask_RT
+        if self.penalty_RT is None:
+            return reward_RT
+        return torch.where(self.mask_RT, reward_RT - self.penalty_RT, 0.0)
+
+    def penalised(self, turns: TurnTable) -> TurnTable:
+        """`turns` with the KL penalty of a turn's tokens taken off its reward; the same if KL is not in the reward."""
+        if self.penalty_RT is None:
+            return turns
+        paid_K = turns.reward_K.index_add(0, self.turn_RT[self.mask_RT], -self.penalty_RT[self.mask_RT])
+        return dataclasses.replace(turns, reward_K=paid_K)
 
 
 def _next_turn(turn_RT: Tensor) -> Tensor:
@@ -98,7 +105,7 @@ def gathered(part: Part, index: Tensor, column: bool = False) -> Part:
     return dataclasses.replace(part, **changes)  # type: ignore[type-var]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AdamW:
     """Settings of the population optimiser (Loshchilov & Hutter 2019); learning rates are per member."""
 
@@ -114,10 +121,14 @@ class AdamW:
 class Algorithm:
     """Base of every algorithm: what it learns from and what it needs."""
 
-    min_group: ClassVar[int] = 1  # episodes per task that its estimator needs
     learns_from: ClassVar[str] = "rollout"  # rollout | expert
 
     optimizer: AdamW
+
+    @property
+    def min_group(self) -> int:
+        """Episodes per task below which it has nothing to compare."""
+        return 1
 
     @property
     def needs(self) -> frozenset[str]:

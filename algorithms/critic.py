@@ -12,7 +12,7 @@ from torch import Tensor
 from algorithms.core import AdamW, evolvable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Critic:
     """A second stacked adapter with a linear head per member on the same frozen base, and its own optimiser."""
 

@@ -24,7 +24,7 @@ class Filter(ABC):
 
 @dataclass(frozen=True)
 class ZeroSpread(Filter):
-    """Drop groups whose raw outcomes spread by no more than `floor`: they cannot teach a group-relative method (DAPO)."""
+    """Drop groups whose raw outcomes spread by no more than `floor`: they teach no group-relative method (DAPO)."""
 
     floor: Annotated[float, Ge(0)]
 

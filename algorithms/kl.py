@@ -13,12 +13,12 @@ from algorithms.core import evolvable
 Estimator = Literal["k1", "k2", "k3"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KL:
     """Penalty on the divergence from the reference (estimators: Schulman 2020, http://joschu.net/blog/kl-approx.html).
 
-    In the loss, k2 has the gradient of KL(pi||ref) and k3 that of KL(ref||pi); k1 has none in expectation and is refused
-    there. In the reward, only k1 is unbiased.
+    In the loss, k2 has the gradient of KL(pi||ref) and k3 that of KL(ref||pi); k1 has none in expectation and is
+    refused there. In the reward, only k1 is unbiased.
     """
 
     coef: Annotated[float, Ge(0)] = evolvable()
@@ -32,7 +32,9 @@ class KL:
                 "KL(policy||reference)), or kl.place=reward"
             )
         if self.place == "reward" and self.estimator != "k1":
-            raise ValueError(f"kl.estimator={self.estimator} in the reward is biased; use kl.estimator=k1, or kl.place=loss")
+            raise ValueError(
+                f"kl.estimator={self.estimator} in the reward is biased; use kl.estimator=k1, or kl.place=loss"
+            )
 
 
 def kl_estimate(estimator: Estimator, logprob_RT: Tensor, reference_RT: Tensor) -> Tensor:

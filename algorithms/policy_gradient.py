@@ -19,7 +19,7 @@ from algorithms.objectives.core import Objective
 from algorithms.ratios import Grain, log_ratio_at
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PolicyGradient(Algorithm):
     """advantage x ratio x objective x aggregation x KL x entropy x filters x critic."""
 
@@ -31,18 +31,25 @@ class PolicyGradient(Algorithm):
     kl: KL
     entropy_coef: Annotated[float, Ge(0)] = evolvable()
     filters: list[Filter]
-    critic: Critic | None
     epochs: Annotated[int, Gt(0)]
     minibatches: Annotated[int, Gt(0)]
     old_logprobs: Literal["recompute", "sampler"]
+    critic: Critic | None = None
 
     def __post_init__(self) -> None:
+        name = type(self.advantage).__name__
         if self.advantage.needs_values and self.critic is None:
-            name = type(self.advantage).__name__
-            raise ValueError(f"advantage={name} needs a critic; add `critic:` as in conf/algorithm/ppo.yaml, or use algorithm=grpo")
+            raise ValueError(
+                f"advantage={name} needs a critic; add `critic:` as in conf/algorithm/ppo.yaml, or use algorithm=grpo"
+            )
         if self.critic is not None and not self.advantage.needs_values:
-            name = type(self.advantage).__name__
-            raise ValueError(f"advantage={name} reads no values, so the critic would train for nothing; write critic=null")
+            raise ValueError(
+                f"advantage={name} reads no values, so the critic would train for nothing; write critic=null"
+            )
+
+    @property
+    def min_group(self) -> int:
+        return self.advantage.min_group
 
     @property
     def needs(self) -> frozenset[str]:
@@ -89,8 +96,8 @@ def policy_loss(
 
     Args:
         algorithm: with evolvable fields as scalars or [R, 1].
-        logprob_RT, old_RT, reference_RT: [R, T] log-probabilities of the sampled tokens in nats under the present policy
-            (with gradient), the policy at the start of the update, and the reference (None where KL has no say).
+        logprob_RT, old_RT, reference_RT: [R, T] log-probabilities of the sampled tokens in nats under the present
+            policy (with gradient), the policy at the start of the update, and the reference (None where KL has no say).
         entropy_RT: [R, T] entropy in nats, with gradient.
     """
     logprob_RT = torch.where(mask_RT, logprob_RT, 0.0)

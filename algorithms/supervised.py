@@ -15,7 +15,7 @@ from algorithms.core import Algorithm
 class Supervised(Algorithm):
     """Minimise -log pi of the expert's action tokens, stop token included, observations excluded.
 
-    `noise` is the chance that a demonstration plays a random well-formed action instead of the expert's (and learns it).
+    `noise` is the chance that a demonstration plays, and teaches, a random well-formed action instead of the expert's.
     """
 
     learns_from: ClassVar[str] = "expert"

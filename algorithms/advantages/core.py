@@ -35,9 +35,12 @@ def group_sum(value_B: Tensor, group_B: Tensor) -> Tensor:
 
 
 def group_mean(value_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Size [B] and mean [B] of each entry's group."""
+    """Size [B] and mean [B] of each entry's group; the mean of equal values is exactly that value."""
+    _, index = torch.unique(group_B, return_inverse=True)
+    groups = int(index.max()) + 1 if index.numel() else 0
+    lowest = value_B.new_zeros(groups).scatter_reduce(0, index, value_B, "amin", include_self=False)[index]
     size = group_sum(torch.ones_like(value_B), group_B)
-    return size, group_sum(value_B, group_B) / size
+    return size, lowest + group_sum(value_B - lowest, group_B) / size
 
 
 def group_std(value_B: Tensor, group_B: Tensor) -> Tensor:

@@ -32,7 +32,10 @@ class GroupRelative(Advantage):
     floor: Annotated[float, Ge(0)]
 
     def __call__(self, turns: TurnTable, tokens: TokenTable) -> Tensor:
-        return tokens.spread(self.of_returns(turns.return_E, turns.group_E)[turns.episode_K])
+        advantage_E = self.of_returns(tokens.penalised(turns).return_E, turns.group_E)
+        # decided before the KL penalty: its noise must not turn a group of equal returns into one that teaches
+        teaches_E = group_std(turns.return_E, turns.group_E) > self.floor
+        return tokens.spread(torch.where(teaches_E, advantage_E, 0.0)[turns.episode_K])
 
     def of_returns(self, return_E: Tensor, group_E: Tensor) -> Tensor:
         """[E] advantages, in reward units (`spread=none`) or standard deviations of the group."""

@@ -13,7 +13,7 @@ from algorithms.advantages.core import Advantage, whiten
 from algorithms.core import TokenTable, TurnTable, evolvable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RewardToGo(Advantage):
     """Discounted return from each turn to the end of its episode (Williams 1992), optionally against a baseline.
 
@@ -27,7 +27,7 @@ class RewardToGo(Advantage):
     baseline: Literal["none", "batch"]
 
     def __call__(self, turns: TurnTable, tokens: TokenTable) -> Tensor:
-        to_go_RT = tokens.spread(reward_to_go(turns, self.gamma))
+        to_go_RT = tokens.spread(reward_to_go(tokens.penalised(turns), self.gamma))
         return whiten(to_go_RT, tokens.mask_RT, tokens.member_R) if self.baseline == "batch" else to_go_RT
 
 

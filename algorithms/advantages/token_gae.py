@@ -13,7 +13,7 @@ from algorithms.advantages.core import Advantage, whiten
 from algorithms.core import TokenTable, TurnTable, evolvable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenGAE(Advantage):
     """Generalised advantage estimation over trained tokens (Schulman et al. 2016, arXiv:1506.02438).
 

@@ -13,10 +13,11 @@ from algorithms.core import evolvable
 from algorithms.objectives.core import Objective, Surrogate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Clipped(Objective):
-    """-min(r A, clip(r, 1 - low, 1 + high) A) (Schulman et al. 2017, arXiv:1707.06347; clip-higher: DAPO, arXiv:2503.14476).
+    """-min(r A, clip(r, 1 - low, 1 + high) A) (Schulman et al. 2017, arXiv:1707.06347).
 
+    `clip_high` above `clip_low` is clip-higher (DAPO, arXiv:2503.14476).
     The gradient is 0 exactly where the clipped branch is the smaller one.
     """
 
@@ -26,7 +27,8 @@ class Clipped(Objective):
     def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor) -> Surrogate:
         ratio_RT = log_ratio_RT.exp()
         low, high = 1 - self.clip_low, 1 + self.clip_high
-        bounded_RT = torch.minimum(torch.maximum(ratio_RT, _like(low, ratio_RT)), _like(high, ratio_RT))
+        # clamp, not maximum and minimum: those halve the gradient of a ratio that lies exactly on a bound
+        bounded_RT = torch.clamp(ratio_RT, _like(low, ratio_RT), _like(high, ratio_RT))
         loss_RT = -torch.minimum(ratio_RT * advantage_RT, bounded_RT * advantage_RT)
         return Surrogate(
             loss_RT,

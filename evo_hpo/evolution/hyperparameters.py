@@ -43,7 +43,7 @@ def of_algorithm(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def bind(algorithm: Algorithm, values: Mapping[str, list[Any]], device: torch.device) -> Algorithm:
-    """`algorithm` with the evolving fields replaced by tensors [N]; keys that only another stage's algorithm has are passed over."""
+    """`algorithm` with its evolving fields replaced by tensors [N]; keys of other stages are passed over."""
     known = of_algorithm(algorithm)
     for dotted, column in values.items():
         if dotted in known:

@@ -28,9 +28,9 @@ def draw(dimension: Dimension, uniform: float) -> Any:
 def perturb(dimension: Dimension, value: Any, rng: np.random.Generator) -> Any:
     """A neighbour of `value` inside the bounds.
 
-    Numbers are multiplied or divided by 1.25, or by the root of high / low if that is less; a number that may be 0 or below
-    moves by a tenth of its range instead. Where one way leads out of the bounds, the other is taken. Integers move at least
-    one step. Categories change to another choice.
+    Numbers are multiplied or divided by 1.25, or by the root of high / low if that is less; a number that may be 0 or
+    below moves by a tenth of its range instead. Where one way leads out of the bounds, it goes the other way. Integers
+    move at least one step. Categories change to another choice.
     """
     if dimension.type == "categorical":
         others = [choice for choice in dimension.choices or [] if choice != value]
@@ -67,13 +67,14 @@ def _bounds(dimension: Dimension) -> tuple[float, float]:
 
 
 def spread(space: Mapping[str, Dimension], own: Mapping[str, Any], members: int, seed: int) -> dict[str, list[Any]]:
-    """First values of every member: member 0 has the config's own, the others a scrambled Sobol sequence of the space."""
+    """First values of every member: the config's own for member 0, a scrambled Sobol sequence for the others."""
     names = sorted(space)
     values: dict[str, list[Any]] = {name: [own[name]] for name in names}
     if members > 1 and names:
         import torch
 
-        points = torch.quasirandom.SobolEngine(len(names), scramble=True, seed=seed).draw(members - 1, dtype=torch.float64)
+        sequence = torch.quasirandom.SobolEngine(len(names), scramble=True, seed=seed)
+        points = sequence.draw(members - 1, dtype=torch.float64)
         for d, name in enumerate(names):
             values[name] += [draw(space[name], float(point)) for point in points[:, d]]
     return values

@@ -30,7 +30,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def select(self, fitness: Sequence[float], rng: np.random.Generator) -> list[Fate]:
-        """One fate per slot. Fitness that is not finite ranks last and is replaced if anybody's is; ties leave members in place."""
+        """One fate per slot.
+
+        Fitness that is not finite ranks last, never wins, and is replaced if anybody's is finite; ties leave members in
+        place.
+        """
 
     def explore(
         self, values: Mapping[str, Any], space: Mapping[str, Dimension], rng: np.random.Generator

@@ -16,10 +16,10 @@ from evo_hpo.evolution.strategies.core import Fate, Mutation, Ranking, Strategy,
 
 @dataclass(frozen=True)
 class Truncation(Strategy):
-    """The worst `quantile` of the population clone a random one of the best `quantile` (Jaderberg et al. 2017, arXiv:1711.09846).
+    """Each of the worst `quantile` clones one of the best `quantile` (Jaderberg et al. 2017, arXiv:1711.09846).
 
-    The numbers are Ray Tune's (ceil(P q), at most P/2), the perturbation is log-symmetric. The best `elites` members are
-    never touched, and a member is replaced only by one that is strictly better.
+    The donor is drawn at random. The numbers are Ray Tune's (ceil(P q), at most P/2), the perturbation is
+    log-symmetric. The best `elites` members are never touched, and a member is replaced only by a strictly better one.
     """
 
     quantile: Annotated[float, Ge(0), Le(0.5)]
