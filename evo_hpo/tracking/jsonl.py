@@ -88,7 +88,6 @@ class JsonlTracker(Base):
                     "checksum": member.checksum,
                 },
             )
-        self._taken.clear()
         self._sync()
 
     def episodes(self, generation: int, split: str, episodes: list[dict[str, Any]]) -> None:

@@ -197,7 +197,7 @@ class Session:
             "disable_git": True,
             "disable_code": True,
             "x_disable_stats": True,
-            "x_disable_meta": True,  # the command line may hold a secret
+            "x_disable_meta": True,  # this and the next: the command line is recorded, and it may hold a secret
             "x_disable_machine_info": True,
             "x_save_requirements": False,
         }

@@ -117,6 +117,8 @@ def test_a_replaced_member_starts_with_a_clean_sheet() -> None:
     replaced = MemberGeneration(0, 0.1, 0.0, 0.2, {}, parent=1, event="cloned", next_hyperparameters={}, text="")
     watch.generation(GenerationRecord("rl", 0, 4, [replaced], 1.0, 1, 1))
     assert [len(each) for each in alarms_of([dead] * 5, watch)] == [0, 0, 0, 0, 1]
+    watch.generation(GenerationRecord("rl", 1, 9, [replaced], 1.0, 1, 1))
+    assert alarms_of([{"grad_norm": 90.0}] * 5, watch) == [[]] * 5  # what was usual for the old weights is forgotten
 
 
 @given(st.lists(st.sampled_from([{}, {"zero_spread": 1.0}, {"ratio_max": 99.0}, {"grad_norm": 900.0}]), max_size=25))

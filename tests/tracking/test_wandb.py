@@ -18,6 +18,7 @@ from tests.tracking.fake_run import run_info
 from tests.tracking.wandb_server import serving
 
 KEY = "0123456789abcdef" * 2 + "wandbkey"
+ARGUMENT = "given-on-the-command-line"
 
 # W&B keeps its settings for the life of a process, so that each run gets one of its own.
 SCRIPT = """
@@ -43,13 +44,14 @@ def run_script(
     folder: Path, resumed_at: int = 0, mode: str = "auto", init_timeout: float = 20, finish_timeout: float = 20,
     before_the_end: str = "", **environment: str,
 ) -> subprocess.Popen[str]:  # fmt: skip
-    script = textwrap.dedent(SCRIPT).format(**locals())
+    script = folder.parent / f"{folder.name}.py"
+    script.write_text(textwrap.dedent(SCRIPT).format(**locals()))
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     clean |= {"NETRC": str(folder / "no-netrc"), "OMP_NUM_THREADS": "1", "HOME": str(folder.parent)}
-    return subprocess.Popen(
-        [sys.executable, "-c", script, str(folder), str(resumed_at)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=clean | environment,
-    )  # fmt: skip
+    clean["PYTHONPATH"] = str(Path(__file__).parents[2])
+    command = [sys.executable, str(script), str(folder), str(resumed_at), f"judge.api_key={ARGUMENT}"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=clean | environment)
 
 
 def records(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -105,7 +107,7 @@ def test_a_resumed_run_continues_the_same_wandb_runs(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("wandb/offline-run-*member-0"))) == 2
 
 
-def test_with_a_key_runs_are_uploaded_and_the_key_is_written_nowhere(tmp_path: Path) -> None:
+def test_with_a_key_runs_are_uploaded_and_no_secret_is_written(tmp_path: Path) -> None:
     with serving() as server:
         out, err = run_script(tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=KEY).communicate(timeout=60)
         assert err == "" and out.count("\n") == 1, "W&B prints nothing of its own"
@@ -114,7 +116,8 @@ def test_with_a_key_runs_are_uploaded_and_the_key_is_written_nowhere(tmp_path: P
         assert {run["groupName"] for run in server.runs.values()} == {f"lake-{stored_id(tmp_path)}"}
         sent = [json.loads(line) for line in server.lines]
         assert sum("train/loss" in line for line in sent) == 2 * 2 * 3
-    assert [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
+    written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert [path for path, content in written.items() if KEY.encode() in content or ARGUMENT.encode() in content] == []
 
 
 def test_a_server_that_never_answers_costs_training_nothing(tmp_path: Path) -> None:
