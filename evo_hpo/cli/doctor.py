@@ -52,17 +52,18 @@ def _versions() -> Iterator[tuple[bool, str]]:
     yield sys.version_info >= (3, 11), f"python {platform.python_version()} on {platform.platform(terse=True)}"
     for requirement in requirements():
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield _check(requirement)
+            yield found(requirement)
 
 
-def _check(requirement: Requirement) -> tuple[bool, str]:
+def found(requirement: Requirement) -> tuple[bool, str]:
+    """Whether what is installed satisfies `requirement`, and a line that says so or says what to do."""
     try:
-        found = importlib.metadata.version(requirement.name)
+        version = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
         return False, f"{requirement.name} is not installed; it needs {requirement.specifier or 'any version'}"
-    if not requirement.specifier.contains(found, prereleases=True):
-        return False, f"{requirement.name} {found} does not do; install {requirement.name}{requirement.specifier}"
-    return True, f"{requirement.name} {found}"
+    if not requirement.specifier.contains(version, prereleases=True):
+        return False, f"{requirement.name} {version} does not do; install {requirement.name}{requirement.specifier}"
+    return True, f"{requirement.name} {version}"
 
 
 def _devices() -> Iterator[tuple[bool, str]]:

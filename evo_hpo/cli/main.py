@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evo_hpo.cli.guard import guarded
 from evo_hpo.config.errors import UserError
+from evo_hpo.config.schema import Config
 
 DESCRIPTION = """Populations of LoRA agents that learn by multi-turn RL while their hyperparameters evolve.
 
@@ -66,15 +67,17 @@ def _do(options: argparse.Namespace) -> None:
 
         print_list(options.group)
     elif options.command == "report":
+        run = _run_folder(options.run)
         from evo_hpo.tracking.report import write_report
 
-        print(write_report(_run_folder(options.run)))
+        print(write_report(run))
     elif options.command == "export":
-        from evo_hpo.runtime.export import export_member
-
+        run, member = _run_folder(options.run), _member(options.member)
         if options.to.exists():
             raise UserError(f"--to {options.to} exists already; name a folder that does not")
-        export_member(_run_folder(options.run), _member(options.member), options.to)
+        from evo_hpo.runtime.export import export_member
+
+        export_member(run, member, options.to)
         print(f"wrote {options.to}")
     elif options.command == "play":
         _play(options)
@@ -85,20 +88,20 @@ def _play(options: argparse.Namespace) -> None:
         raise UserError(f"--episodes is {options.episodes}; write 1 or more")
     if options.temperature is not None and options.temperature <= 0:
         raise UserError(f"--temperature is {options.temperature:g}; write a number above 0")
-    from evo_hpo.runtime.play import play
-
     if options.run == "base":
         from evo_hpo.config.build import build
         from evo_hpo.config.compose import compose
 
         composed = compose(options.overrides)
-        source = build(composed.values, composed.provenance, composed.choices)
-        play(source, None, options.task, options.episodes, options.temperature)
-        return
-    if options.overrides:
-        raise UserError(f"a run keeps its own config, so '{options.overrides[0]}' does nothing; leave it out")
+        source: Config | Path = build(composed.values, composed.provenance, composed.choices)
+    else:
+        source = _run_folder(Path(options.run))
+        if options.overrides:
+            raise UserError(f"a run keeps its own config, so '{options.overrides[0]}' does nothing; leave it out")
     member = _member(options.member)
-    play(_run_folder(Path(options.run)), member, options.task, options.episodes, options.temperature)
+    from evo_hpo.runtime.play import play
+
+    play(source, member, options.task, options.episodes, options.temperature)
 
 
 def _run_folder(folder: Path) -> Path:

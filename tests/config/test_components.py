@@ -1,4 +1,4 @@
-"""A `_target_` builds a component of an allowed package, of the right kind, from checked keys; nothing else is imported."""
+"""A `_target_` builds a component of an allowed package, of the right kind, from checked keys; no other is imported."""
 
 from __future__ import annotations
 

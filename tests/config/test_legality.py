@@ -20,8 +20,8 @@ def test_turn_rewards_that_the_environment_does_not_give() -> None:
     with plugins_on_path():
         [sentence] = refusals(*coin(), "granularity=mixed")
     assert sentence == (
-        "granularity=mixed needs turn rewards, for which reward=environment needs turn_rewards, and env=Coin gives none; "
-        "use granularity=sparse"
+        "granularity=mixed needs turn rewards, for which reward=environment needs turn_rewards, "
+        "and env=Coin gives none; use granularity=sparse"
     )
 
 

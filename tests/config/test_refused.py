@@ -1,4 +1,4 @@
-"""Unknown keys, wrong types and values out of range stop a run before anything is loaded, and say what to write instead."""
+"""Unknown keys, wrong types and values out of range are refused before anything is loaded, with what to write."""
 
 from __future__ import annotations
 
