@@ -20,7 +20,8 @@ class GroupRelative(Advantage):
     GRPO (Shao et al. 2024, arXiv:2402.03300): `spread=group`. Dr. GRPO (Liu et al. 2025, arXiv:2503.20783):
     `spread=none`. RLOO (Ahmadian et al. 2024, arXiv:2402.14740): `leave_one_out=true, spread=none`.
     The standard deviation is the unbiased one (n-1), as in verl and TRL. A group of one, and a group whose returns
-    spread by no more than `floor`, get advantage 0, never the raw return or a blown-up rounding error.
+    (before any KL penalty) spread by no more than `floor`, get advantage 0, never the raw return or a blown-up rounding
+    error.
     """
 
     grain: ClassVar[Literal["trajectory", "turn", "token"]] = "trajectory"

@@ -17,8 +17,8 @@ from algorithms.core import TokenTable, TurnTable, evolvable
 class RewardToGo(Advantage):
     """Discounted return from each turn to the end of its episode (Williams 1992), optionally against a baseline.
 
-    `baseline=batch` subtracts the member's mean over all its trained tokens and divides by their spread, as AgileRL's
-    REINFORCE and verl's REINFORCE++ do; `none` leaves raw returns.
+    `baseline=batch` subtracts the member's mean over all its trained tokens and divides by their spread, as verl's
+    REINFORCE++ does, so long episodes weigh more in both; `none` leaves raw returns.
     """
 
     grain: ClassVar[Literal["trajectory", "turn", "token"]] = "turn"
