@@ -1,4 +1,4 @@
-"""Puts `conf/` and `sweeps/`, which lie beside the packages, inside the wheel as package data. The rest is in pyproject.toml."""
+"""Puts `conf/` and `sweeps/`, which lie beside the packages, inside the wheel; all else is in pyproject.toml."""
 
 from setuptools import find_packages, setup
 

@@ -30,7 +30,7 @@ def guarded(action: Callable[[], None], full_errors: bool = False, quiet: bool =
             sentences = error.problems if isinstance(error, ConfigError) else str(error).splitlines()
             print("\n".join(f"error: {sentence}" for sentence in sentences), file=sys.stderr)
         return WRONG_INPUT
-    except KeyboardInterrupt:
-        print("stopped by Ctrl-C", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"stopped by {error or 'Ctrl-C'}", file=sys.stderr)
         return INTERRUPTED
     return 0

@@ -19,8 +19,7 @@ from evo_hpo.config import paths, search
 from evo_hpo.config.build import build
 from evo_hpo.config.compose import CONFIG_NAME, Composed, compose, expand, of_job
 from evo_hpo.config.errors import UserError
-from evo_hpo.config.provenance import write
-from evo_hpo.tracking.secrets import scrub
+from evo_hpo.config.provenance import shown, write
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 MULTIRUN_COPY = "multirun.yaml"  # Hydra's dump of the overrides of a multirun, secrets included
@@ -60,8 +59,7 @@ def job(tree: DictConfig) -> dict[str, Any]:
     overrides = [str(line) for line in hydra_config.overrides.task]
     if hydra_config.mode == RunMode.MULTIRUN:
         (Path(str(hydra_config.sweep.dir)) / MULTIRUN_COPY).unlink(missing_ok=True)
-        shown = " ".join(scrub({"overrides": overrides})["overrides"])
-        print(f"job {hydra_config.job.num}: {shown}", flush=True)
+        print(f"job {hydra_config.job.num}: {' '.join(map(shown, overrides))}", flush=True)
     composed = of_job(tree, overrides, folder, _extra_of(hydra_config))
     config = build(composed.values, composed.provenance, composed.choices)
     if (folder / "config.yaml").exists():

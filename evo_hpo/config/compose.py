@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path
 from hydra.core.hydra_config import HydraConfig
@@ -23,7 +22,7 @@ from yaml import YAMLError
 from evo_hpo.config import paths, search
 from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.explain import composition_problems, yaml_problem
-from evo_hpo.config.provenance import complete, trace
+from evo_hpo.config.provenance import TracingLoader, complete
 from evo_hpo.tracking.secrets import scrub
 
 CONFIG_NAME = "config"
@@ -39,7 +38,7 @@ class Composed:
     folder: Path  # where the run folder belongs, relative to the working directory
 
 
-def loader(extra: Path | None = None) -> ConfigLoaderImpl:
+def loader(extra: Path | None = None) -> TracingLoader:
     """Hydra's config loader over `conf/`, `sweeps/` and, searched first, a folder of the user's own."""
     search.register()
     setup_globals()
@@ -47,7 +46,7 @@ def loader(extra: Path | None = None) -> ConfigLoaderImpl:
     path = create_config_search_path(str(paths.conf()))
     if extra is not None:
         path.prepend(provider="command-line", path=f"file://{extra.resolve()}")
-    return ConfigLoaderImpl(config_search_path=path)
+    return TracingLoader(path)
 
 
 def compose(overrides: Sequence[str] = (), extra: Path | None = None) -> Composed:
@@ -70,17 +69,22 @@ def compose(overrides: Sequence[str] = (), extra: Path | None = None) -> Compose
     ours = copy.deepcopy(tree)
     with open_dict(ours):
         del ours["hydra"]
-    composed = of_job(ours, overrides, Path(), extra)
-    return replace(composed, folder=Path(str(tree.hydra.run.dir)))  # only now: it is made of values that may be wrong
+    values = _resolved(ours)
+    sources = complete(hydra.sources(overrides), values)
+    return Composed(values, sources, _chosen(tree.hydra.runtime.choices), Path(str(tree.hydra.run.dir)))
 
 
 def of_job(tree: DictConfig, overrides: Sequence[str], folder: Path, extra: Path | None = None) -> Composed:
     """The same for what Hydra hands to a job: `tree` without its hydra node, `HydraConfig` set."""
     values = _resolved(tree)
-    sources = trace(loader(extra), CONFIG_NAME, overrides)
-    chosen = HydraConfig.get().runtime.choices
-    choices = {str(group): str(option) for group, option in chosen.items() if option is not None}
-    return Composed(values, complete(sources, values), choices, folder)
+    hydra = loader(extra)
+    hydra.load_configuration(CONFIG_NAME, list(overrides), run_mode=RunMode.RUN)
+    choices = _chosen(HydraConfig.get().runtime.choices)
+    return Composed(values, complete(hydra.sources(overrides), values), choices, folder)
+
+
+def _chosen(choices: Mapping[str, Any]) -> dict[str, str]:
+    return {str(group): str(option) for group, option in choices.items() if option is not None}
 
 
 def expand(overrides: Sequence[str], extra: Path | None = None) -> list[list[str]]:

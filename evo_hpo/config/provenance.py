@@ -9,37 +9,54 @@ from typing import Any
 
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.defaults_list import create_defaults_list
+from hydra._internal.config_repository import IConfigRepository
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.default_element import ResultDefault
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from evo_hpo.config import paths
 from evo_hpo.tracking.secrets import scrub
 
 
-def trace(loader: ConfigLoaderImpl, config_name: str, overrides: Sequence[str]) -> dict[str, str]:
-    """Dotted key of every leaf -> `conf/algorithm/grpo.yaml` or `override algorithm.kl.coef=0.1`.
+class TracingLoader(ConfigLoaderImpl):
+    """Hydra's config loader, which also notes what each file said before the next one overruled it."""
 
-    The files are merged again, one by one, in the order that Hydra merges them in. A key whose value refers to
-    another key also names that reference. The config must compose.
-    """
-    parsed, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(overrides))
-    chain = create_defaults_list(
-        repo=repository, config_name=config_name, overrides_list=parsed, prepend_hydra=True, skip_missing=False
-    )
-    sources: dict[str, str] = {}
-    for default in chain.defaults:
-        path = default.config_path
-        if path is None or path.split("/")[0] == "hydra":
-            continue
-        loaded = loader._load_single_config(default=default, repo=repository)
-        if isinstance(loaded.config, DictConfig):
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        super().__init__(config_search_path=config_search_path)
+        self.files: list[tuple[str, dict[Any, Any]]] = []  # of the last composition: (file, values), first to last
+
+    def load_configuration(self, *arguments: Any, **named: Any) -> DictConfig:
+        self.files = []
+        return super().load_configuration(*arguments, **named)
+
+    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
+        loaded = super()._load_single_config(default, repo)
+        path = default.config_path or ""
+        if isinstance(loaded.config, DictConfig) and path.partition("/")[0] != "hydra":
+            # A copy, because Hydra merges the files that follow into this very tree.
             values = OmegaConf.to_container(loaded.config, resolve=False)
             assert isinstance(values, dict)
-            _record(sources, values, _file(loaded.path, path))
-    for override in chain.config_overrides:
-        _record_override(sources, override)
-    return {key: source for key, source in sources.items() if key.split(".")[0] not in ("hydra", "defaults")}
+            self.files.append((_file(loaded.path, path), values))
+        return loaded
+
+    def sources(self, overrides: Sequence[str]) -> dict[str, str]:
+        """Dotted key of every leaf -> `conf/algorithm/grpo.yaml` or `override algorithm.kl.coef=0.1`.
+
+        A key whose value refers to another key also names that reference.
+
+        Args:
+            overrides: those of the last composition.
+        """
+        found: dict[str, str] = {}
+        for file, values in self.files:
+            _record(found, values, file)
+        for override in OverridesParser.create().parse_overrides(list(overrides)):
+            if not self.repository.group_exists(override.key_or_group):
+                _record_override(found, override)
+        return found
 
 
 def source_of(provenance: Mapping[str, str], key: str) -> str | None:
@@ -52,9 +69,9 @@ def source_of(provenance: Mapping[str, str], key: str) -> str | None:
     return next((source for leaf, source in provenance.items() if leaf.startswith(f"{key}.")), None)
 
 
-def shown(override: Override) -> str:
+def shown(override: Override | str) -> str:
     """The override as it may be printed: without secrets, and without the content of mappings, which may hold some."""
-    line = str(override.input_line or "")
+    line = override if isinstance(override, str) else str(override.input_line)
     key, _, value = line.partition("=")
     if "{" in value and not value.startswith("${"):
         return f"{key}={{…}}"

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def launched(cwd: Path, *arguments: str, command: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
-    line = [*(command or (sys.executable,)), str(LAUNCH), *arguments]
+def launched(
+    cwd: Path, *arguments: str, command: Sequence[str] = (), env: Mapping[str, str] = {}
+) -> subprocess.CompletedProcess[str]:
+    line = [*(command or [sys.executable]), str(LAUNCH), *arguments]
     return subprocess.run(line, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=300)
 
 
@@ -44,7 +47,7 @@ def test_a_refused_run_prints_sentences_exits_with_2_and_leaves_nothing(tmp_path
 
 @pytest.mark.parametrize("how", [{"HYDRA_FULL_ERROR": "1"}, {}])
 def test_a_traceback_is_shown_to_those_who_ask(tmp_path: Path, how: dict[str, str]) -> None:
-    done = launched(tmp_path, "rollout.tasks=0", *([] if how else ["debug=on"]), **how)
+    done = launched(tmp_path, "rollout.tasks=0", *([] if how else ["debug=on"]), env=how)
     assert done.returncode == 2
     assert "Traceback" in done.stderr and "error: rollout.tasks must be greater than 0" in done.stderr
 

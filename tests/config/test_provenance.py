@@ -46,7 +46,7 @@ def test_an_experiment_file_overrules_the_groups_and_an_override_overrules_it(tm
 def test_a_sweep_is_named_where_it_lies() -> None:
     _, composed = loaded("sweep=guess_number_rloo", "evolution=tournament")
     assert composed.provenance["reward.turn_penalty"] == "sweeps/guess_number_rloo.yaml"
-    assert composed.provenance["algorithm.epochs"] == "conf/algorithm/rloo.yaml"
+    assert composed.provenance["algorithm.aggregation"] == "conf/algorithm/rloo.yaml"
 
 
 def test_both_files_are_written_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
