@@ -1,7 +1,7 @@
 """Checkpoints: one immutable folder per generation, with a checksum for every file.
 
-A checkpoint is written beside its place, synced, and renamed into it, so that it is there whole or not at all. Tensors are
-safetensors, everything else JSON; loading executes nothing.
+A checkpoint is written beside its place, synced, and renamed into it, and renamed away before it is removed, so that it
+is there whole or not at all. Tensors are safetensors, everything else JSON; loading executes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,21 @@ from torch import Tensor
 from evo_hpo.config.errors import UserError
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+NAME = re.compile(r"generation_(\d+)")
+SCRATCH, DOOMED = ".writing_", ".removing_"  # what a kill leaves of these is cleared by the next save
 
 
 class CheckpointError(UserError):
     """A checkpoint cannot be written or read; the message says which file and what to do."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run after `generation` generations."""
+
+    generation: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
 
 
 class Checkpoints:
@@ -33,8 +46,12 @@ class Checkpoints:
 
     def generations(self) -> list[int]:
         """Numbers of completed generations on disk, oldest first."""
-        found = self.folder.glob("generation_*") if self.folder.is_dir() else []
-        return sorted(int(path.name.removeprefix("generation_")) for path in found)
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        return sorted(int(match[1]) for match in map(NAME.fullmatch, names) if match)
+
+    def intact(self) -> list[int]:
+        """Those of `generations` that can be read and are what was written."""
+        return [generation for generation in self.generations() if not self._damage(generation)]
 
     def path(self, generation: int) -> Path:
         return self.folder / f"generation_{generation:05d}"
@@ -47,67 +64,88 @@ class Checkpoints:
         """
         target = self.path(generation)
         if target.exists():
-            raise CheckpointError(f"{target} exists already, and a checkpoint is never overwritten; move it away to write it anew")
-        scratch = self.folder / f".writing_{generation:05d}"
+            raise CheckpointError(
+                f"{target} exists already, and a checkpoint is never overwritten; move it away to write it anew"
+            )
+        scratch = self.folder / f"{SCRATCH}{generation:05d}"
         try:
-            shutil.rmtree(scratch, ignore_errors=True)
+            self._clear()
             scratch.mkdir(parents=True)
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, scratch / TENSORS)
             (scratch / STATE).write_text(json.dumps(state, indent=1))
-            (scratch / MANIFEST).write_text(json.dumps({name: _digest(scratch / name) for name in (TENSORS, STATE)}, indent=1))
+            (scratch / MANIFEST).write_text(
+                json.dumps({name: _digest(scratch / name) for name in (TENSORS, STATE)}, indent=1)
+            )
             for name in (TENSORS, STATE, MANIFEST):
                 _sync(scratch / name)
             _sync(scratch)
             os.rename(scratch, target)
             _sync(self.folder)
         except Exception as error:  # safetensors reports a full disk as its own exception
-            shutil.rmtree(scratch, ignore_errors=True)
+            self._clear()
             raise CheckpointError(
-                f"the checkpoint of generation {generation} could not be written to {self.folder} ({error}); earlier ones are intact: "
-                f"free some space and continue with `python launch.py resume={self.run}`"
+                f"the checkpoint of generation {generation} could not be written to {self.folder} ({error}); earlier "
+                f"ones are intact: free some space and continue with `python launch.py resume={self.run}`"
             ) from error
         for old in self.generations()[: -self.keep]:
-            shutil.rmtree(self.path(old))
+            self._remove(old)
         return target
 
-    def load(self, generation: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
-        """Generation, tensors and state of the newest (or the named) checkpoint, verified.
+    def load(self, generation: int | None = None) -> Checkpoint:
+        """The newest (or the named) checkpoint, verified.
 
         Raises:
-            CheckpointError: there is none, or a file is missing, truncated or altered; the message offers the one before.
+            CheckpointError: there is none, or a file is missing, truncated or altered; the message offers the one
+                before.
         """
         there = self.generations()
         if not there:
             raise CheckpointError(f"{self.run} has no checkpoint, as no generation was completed; start it again")
         chosen = there[-1] if generation is None else generation
         if chosen not in there:
-            raise CheckpointError(f"{self.run} has no checkpoint of generation {chosen}; there are {', '.join(map(str, there))}")
+            raise CheckpointError(
+                f"{self.run} has no checkpoint of generation {chosen}; there are {', '.join(map(str, there))}"
+            )
         damage = self._damage(chosen)
         if damage:
-            older = [g for g in there if g < chosen and not self._damage(g)]
-            offer = (
-                f"to continue from generation {older[-1]}, write `python launch.py resume={self.run} generation={older[-1]}`"
-                if older
-                else "no older one is intact, so start the run again"
-            )
+            older = [g for g in self.intact() if g < chosen]
+            offer = "no older one is intact, so start the run again"
+            if older:
+                resume = f"python launch.py resume={self.run} generation={older[-1]}"
+                offer = f"to continue from generation {older[-1]}, write `{resume}`"
             raise CheckpointError(f"the checkpoint of generation {chosen} is damaged: {damage}; {offer}")
         path = self.path(chosen)
-        return chosen, load_file(path / TENSORS), json.loads((path / STATE).read_text())
+        return Checkpoint(chosen, load_file(path / TENSORS), json.loads((path / STATE).read_text()))
 
     def drop_after(self, generation: int) -> None:
         """Remove checkpoints newer than `generation`, which a run continued from it makes anew."""
         for newer in [g for g in self.generations() if g > generation]:
-            shutil.rmtree(self.path(newer))
+            self._remove(newer)
+
+    def _remove(self, generation: int) -> None:
+        doomed = self.folder / f"{DOOMED}{generation:05d}"
+        shutil.rmtree(doomed, ignore_errors=True)
+        os.rename(self.path(generation), doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _clear(self) -> None:
+        for leftover in [*self.folder.glob(f"{SCRATCH}*"), *self.folder.glob(f"{DOOMED}*")]:
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def _damage(self, generation: int) -> str:
+        """What is wrong with a checkpoint; empty where nothing is."""
         path = self.path(generation)
         try:
             manifest = json.loads((path / MANIFEST).read_text())
-            for name in (TENSORS, STATE):
-                if _digest(path / name) != manifest[name]:
-                    return f"{path / name} is not what was written (its checksum differs)"
+            written = {name: str(manifest[name]) for name in (TENSORS, STATE)}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            return f"{path / MANIFEST} or a file it names cannot be read ({error})"
+            return f"{path / MANIFEST} cannot be read ({type(error).__name__})"
+        for name, digest in written.items():
+            try:
+                if _digest(path / name) != digest:
+                    return f"{path / name} is not what was written (its checksum differs)"
+            except OSError as error:
+                return f"{path / name} cannot be read ({error.strerror})"
         return ""
 
 

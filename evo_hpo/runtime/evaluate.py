@@ -48,7 +48,11 @@ class Player:
         mine = self.processes.share(assignments)
         per_member = max((sum(a.member == m for a in mine) for m in range(self.policy.members)), default=1)
         sampler = FusedSampler(
-            self.policy, sampling, max(1, min(rollout.slots, per_member)), rollout.max_action_tokens, rollout.max_context
+            self.policy,
+            sampling,
+            max(1, min(rollout.slots, per_member)),
+            rollout.max_action_tokens,
+            rollout.max_context,
         )
         episodes = play(
             sampler,
@@ -74,7 +78,7 @@ class Player:
         return self.play(assignments, sampling, update)
 
     def fitness(self, tasks: list[int], generation: int) -> tuple[list[Success], list[Episode]]:
-        """Success of every member on the same tasks; the noise depends on task and generation only, not on the member."""
+        """Success of every member on the same tasks; the noise depends on task and generation, not on the member."""
         assignments = [
             Assignment(m, g, task, key(self.config.seed, "fitness", generation, task, i))
             for g, task in enumerate(tasks)
@@ -86,9 +90,7 @@ class Player:
 
     def final(self, tasks: list[int]) -> tuple[Success, list[Episode]]:
         """Success of one agent that all members hold at the moment, the tasks split between them."""
-        assignments = [
-            Assignment(g % self.policy.members, g, task, key("final", task)) for g, task in enumerate(tasks)
-        ]
+        assignments = [Assignment(g % self.policy.members, g, task, key("final", task)) for g, task in enumerate(tasks)]
         episodes = self.play(assignments, self._evaluation(), 0)
         return Success.of(episodes), episodes
 

@@ -11,7 +11,9 @@ from evo_hpo.learner.scoring import Scored
 from evo_hpo.tracking.alarms import repetition, top_action
 
 
-def episode_metrics(episodes: Sequence[Episode], scored: Scored, members: int, in_groups: bool) -> list[dict[str, float]]:
+def episode_metrics(
+    episodes: Sequence[Episode], scored: Scored, members: int, in_groups: bool
+) -> list[dict[str, float]]:
     """One dictionary per member.
 
     Args:

@@ -42,7 +42,9 @@ class Processes:
         """The whole list again, in its order, from everybody's `share`."""
         if self.count == 1:
             return mine
-        parts: list[tuple[int, Any]] = gather_object([(self.rank + i * self.count, item) for i, item in enumerate(mine)])
+        parts: list[tuple[int, Any]] = gather_object(
+            [(self.rank + i * self.count, item) for i, item in enumerate(mine)]
+        )
         return [item for _, item in sorted(parts, key=lambda pair: pair[0])]
 
     def same(self, value: Any) -> Any:

@@ -18,7 +18,9 @@ class Progress:
     environment_turns: int = 0
     seconds: float = 0.0
     values: dict[str, list[Any]] = field(default_factory=dict)  # evolving key -> value of each member
-    broken: list[int] = field(default_factory=list)  # members with an update that was not finite since the last selection
+    broken: list[int] = field(
+        default_factory=list
+    )  # members with an update that was not finite since the last selection
     fitness: list[list[float | None]] = field(default_factory=list)  # [rate, low, high] of each member, last generation
     base: dict[str, float] = field(default_factory=dict)  # success of the base on the final tasks
     history: list[dict[str, Any]] = field(default_factory=list)  # per generation: stage, values, parents, fitness
@@ -31,8 +33,20 @@ class Progress:
     def of(cls, state: dict[str, Any]) -> Progress:
         return cls(**state)
 
+    def best(self) -> int:
+        """The member with the best fitness in the last generation.
+
+        One whose updates were not finite is chosen only if all are like that, by the lower end of its interval.
+        """
+
+        def worth(member: int) -> tuple[float, float]:
+            rate, low, _ = self.fitness[member]
+            return (-1.0 if rate is None else rate, -1.0 if low is None else low)
+
+        return max(range(len(self.fitness)), key=worth)
+
     def schedule(self, member: int) -> list[dict[str, Any]]:
-        """Hyperparameters, generation by generation, of the weights that `member` holds now: its ancestors' and its own."""
+        """Hyperparameters, generation by generation, of the weights that `member` holds: its ancestors' and its own."""
         steps = []
         slot = member
         for number in range(len(self.history) - 1, -1, -1):

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
+from safetensors import SafetensorError
 
-from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
+from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Config
 from evo_hpo.policy.exchange import export
-from evo_hpo.runtime.checkpoints import Checkpoints
-from evo_hpo.runtime.folder import RunFolder, write_json
+from evo_hpo.runtime.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from evo_hpo.runtime.folder import RunFolder, write_json, write_text
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
+from evo_hpo.runtime.resuming import asked_for, refuse_differences
 from evo_hpo.runtime.setup import population_of, processes_of
+from evo_hpo.runtime.signals import terminable
 from evo_hpo.runtime.training import Training
 from evo_hpo.tracking.console import ConsoleTracker
 from evo_hpo.tracking.core import RunInfo, Tracker, Trackers
-from evo_hpo.tracking.jsonl import JsonlTracker, rewind
+from evo_hpo.tracking.jsonl import LINEAGE, JsonlTracker, rewind
 from evo_hpo.tracking.secrets import scrub
 from evo_hpo.tracking.wandb import WandbTracker
 
+RESULT, SCHEDULE, BEST = "result.json", "schedule.yaml", "best"
 
 
 def run(config: Config, resolved: Mapping[str, Any], provenance: Mapping[str, str], folder: Path) -> dict[str, Any]:
@@ -37,55 +41,64 @@ def run(config: Config, resolved: Mapping[str, Any], provenance: Mapping[str, st
     """
     processes = processes_of(config)
     folder = Path(processes.same(str(folder)))
-    return _work(config, resolved, folder, processes, None)
+    with _owned(folder, config, processes):
+        return _work(config, scrub(resolved), folder, processes, None)
 
 
 def resume(folder: Path, overrides: list[str]) -> dict[str, Any]:
-    """Go on from the newest checkpoint, or from the one that `generation=N` names.
+    """Go on from the newest checkpoint, or from the one that `generation=N` names; without any, from the start.
 
     Raises:
         UserError: no intact checkpoint, another process in the folder, or overrides that would change what is learned.
     """
-    generation = None
-    settings = []
-    for override in overrides:
-        name, _, value = override.partition("=")
-        if name == "generation":
-            generation = int(value)
-        else:
-            settings.append(override)
-    stored = yaml.safe_load((folder / "config.yaml").read_text())
-    resolved = OmegaConf.to_container(OmegaConf.merge(stored, OmegaConf.from_dotlist(settings)))
-    assert isinstance(resolved, dict)
-    config = build(resolved)
+    asked = asked_for(folder, overrides)
+    config, resolved = asked.config, scrub(asked.resolved)
     processes = processes_of(config)
-    return _work(config, resolved, folder, processes, (generation,))
+    with _owned(folder, config, processes):
+        checkpoints = Checkpoints(folder, config.checkpoint.keep)
+        checkpoint = None
+        if checkpoints.generations() or asked.generation is not None:
+            checkpoint = checkpoints.load(asked.generation)
+            refuse_differences(checkpoint.state["config"], resolved, folder)
+        if processes.main:
+            checkpoints.drop_after(checkpoint.generation if checkpoint else 0)
+            rewind(folder, checkpoint.state["offsets"] if checkpoint else {})
+            (folder / RESULT).unlink(missing_ok=True)  # that of a run which now goes on
+            write(folder, resolved, asked.provenance)
+        return _work(config, resolved, folder, processes, checkpoint)
 
 
-def _work(
-    config: Config, resolved: Mapping[str, Any], folder: Path, processes: Processes, resumed: tuple[int | None] | None
-) -> dict[str, Any]:
+@contextmanager
+def _owned(folder: Path, config: Config, processes: Processes) -> Iterator[None]:
+    """Hold the folder, and say how to go on when a run is cut short."""
     lock = RunFolder(folder, config.checkpoint.free_mb) if processes.main else None
     try:
-        return _locked(config, scrub(resolved), folder, processes, resumed)
+        with terminable():
+            yield
+    except BaseException as error:
+        if processes.main and not isinstance(error, UserError):
+            print(f"continue with: python launch.py resume={folder}", file=sys.stderr)
+        raise
     finally:
         if lock is not None:
             lock.release()
 
 
-def _locked(
-    config: Config, resolved: Mapping[str, Any], folder: Path, processes: Processes, resumed: tuple[int | None] | None
+def _work(
+    config: Config, resolved: dict[str, Any], folder: Path, processes: Processes, checkpoint: Checkpoint | None
 ) -> dict[str, Any]:
     checkpoints = Checkpoints(folder, config.checkpoint.keep)
-    loaded = checkpoints.load(resumed[0]) if resumed is not None and checkpoints.generations() else None
-    if loaded is not None:
-        _refuse_differences(loaded[2]["config"], resolved, folder)
-    policy = population_of(config, processes.device)
     jsonl = JsonlTracker(config.tracker.episodes)
     trackers = Trackers(_trackers(config, jsonl) if processes.main else [])
 
     def save(training: Training) -> None:
         if processes.main:
+            if not any(tracker is jsonl for tracker in trackers.trackers):
+                raise CheckpointError(
+                    f"the record of generation {training.progress.generation} could not be written to {folder}, so no "
+                    f"checkpoint was made of it; earlier ones are intact: free some space and continue with "
+                    f"`python launch.py resume={folder}`"
+                )
             state = {
                 "progress": training.progress.state(),
                 "watch": training.watch.state_dict(),
@@ -95,54 +108,58 @@ def _locked(
             checkpoints.save(training.progress.generation, training.tensors(), state)
         processes.wait()
 
-    training = Training(config, policy, processes, trackers, save)
-    if loaded is not None:
-        _, tensors, state = loaded
-        training.restore(Progress.of(state["progress"]), state["watch"], tensors)
-    if processes.main and resumed is not None:
-        checkpoints.drop_after(training.progress.generation)
-        rewind(folder, loaded[2]["offsets"] if loaded is not None else {})
-    trackers.start(
-        RunInfo(
-            folder=folder,
-            name=config.name,
-            config=dict(resolved),
-            population=policy.members,
-            stages=[(name, config.pipeline.stages[name].generations, config.pipeline.stages[name].updates) for name in config.pipeline.order],
-            space=sorted(training.progress.values) or sorted(config.evolution.space),
-            resumed_at=training.progress.generation,
-        )
-    )
+    training = Training(config, population_of(config, processes.device), processes, trackers, save)
+    if checkpoint is not None:
+        training.restore(Progress.of(checkpoint.state["progress"]), checkpoint.state["watch"], checkpoint.tensors)
+    training.prepare()
     try:
+        trackers.start(_info(training, config, resolved, folder))
         result = training.run()
+        if processes.main:
+            _finish(config, training, trackers, folder, result)
     except BaseException as error:
         trackers.abort(_reason(error))
-        if processes.main and not isinstance(error, UserError):
-            print(f"continue with: python launch.py resume={folder}", file=sys.stderr)
         raise
-    return _finish(config, training, trackers, folder, processes, result)
-
-
-def _finish(
-    config: Config, training: Training, trackers: Trackers, folder: Path, processes: Processes, result: dict[str, Any]
-) -> dict[str, Any]:
-    if not processes.main:
-        return result
-    export(training.policy, result["best"]["member"], folder / "best")
-    (folder / "schedule.yaml").write_text(yaml.safe_dump(training.progress.schedule(result["best"]["member"]), sort_keys=False))
-    result["peak_rss_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
-    result["seconds"] = round(training.seconds, 1)
-    write_json(folder / "result.json", result)
-    trackers.finish(result)
-    report = None
-    if config.tracker.report:
-        from evo_hpo.tracking.report import write_report
-
-        report = write_report(folder)
-    result["seconds"] = round(training.seconds, 1)
-    write_json(folder / "result.json", result)
-    _say(result, folder, report)
     return result
+
+
+def _info(training: Training, config: Config, resolved: dict[str, Any], folder: Path) -> RunInfo:
+    values, stages = training.progress.values, config.pipeline.stages
+    members = training.policy.members
+    return RunInfo(
+        folder=folder,
+        name=config.name,
+        config=resolved,
+        population=members,
+        stages=[(name, stages[name].generations, stages[name].updates) for name in config.pipeline.order],
+        space=sorted(values) or sorted(config.evolution.space),
+        resumed_at=training.progress.generation,
+        hyperparameters=[{key: column[member] for key, column in values.items()} for member in range(members)],
+    )
+
+
+def _finish(config: Config, training: Training, trackers: Trackers, folder: Path, result: dict[str, Any]) -> None:
+    """Leave agent, schedule, result and report in the folder, and complete `result`."""
+    best = result["best"]["member"]
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # in MB: ru_maxrss counts bytes there, kB elsewhere
+    result["peak_rss_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+    try:
+        export(training.policy, best, folder / BEST)
+        write_text(folder / SCHEDULE, yaml.safe_dump(training.progress.schedule(best), sort_keys=False))
+        result["seconds"] = round(training.seconds, 1)
+        write_json(folder / RESULT, result)
+        trackers.finish(result)
+        report = None
+        if config.tracker.report:
+            from evo_hpo.tracking.report import write_report
+
+            report = write_report(folder)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"training is complete, but its result could not be written to {folder} ({error}); free some space, and "
+            f"`python launch.py resume={folder}` makes it again from the last checkpoint"
+        ) from error
+    _say(result, folder, report)
 
 
 def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
@@ -159,9 +176,15 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         f"  base            {rate(base)}\n"
         f"  best member {best['member']:<3} {rate(best)}\n"
         f"{result['generations']} generations of {result['population']} members in {result['seconds']:.0f} s, "
-        f"{result['policy_tokens']:,} sampled tokens, {result['environment_turns']:,} turns, {len(result['alarms'])} alarms"
+        f"{result['policy_tokens']:,} sampled tokens, {result['environment_turns']:,} turns, "
+        f"{len(result['alarms'])} alarms"
     )
-    places = [("report", report), ("lineage", folder / "lineage.jsonl"), ("schedule", folder / "schedule.yaml"), ("adapter", folder / "best")]
+    places = [
+        ("report", report),
+        ("lineage", folder / LINEAGE),
+        ("schedule", folder / SCHEDULE),
+        ("adapter", folder / BEST),
+    ]
     for name, path in places:
         if path is not None:
             print(f"  {name:<9} {path}")
@@ -171,36 +194,14 @@ def _trackers(config: Config, jsonl: JsonlTracker) -> list[Tracker]:
     settings = config.tracker
     trackers: list[Tracker] = [jsonl, ConsoleTracker(settings.console)]
     if settings.wandb != "disabled":
-        trackers.append(WandbTracker(settings.wandb, settings.wandb_project, settings.wandb_entity, list(settings.tags)))
-    return trackers
-
-
-def _refuse_differences(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    old, new = _flat(before), _flat(now)
-    different = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name) and not _changeable(name)]
-    if different:
-        lines = [f"{name} was {old.get(name)!r} and is now {new.get(name)!r}" for name in different]
-        raise UserError(
-            f"a resumed run must go on as it began, and {'; '.join(lines)}; leave that as it was, or start a new run "
-            f"(from this one's agent with model.lora.start={folder}/best)"
+        trackers.append(
+            WandbTracker(settings.wandb, settings.wandb_project, settings.wandb_entity, list(settings.tags))
         )
-
-
-def _changeable(name: str) -> bool:
-    if name.startswith(("tracker.", "checkpoint.")) or name == "on_alarm":
-        return True
-    parts = name.split(".")
-    return parts[:2] == ["pipeline", "stages"] and parts[-1] == "generations"
-
-
-def _flat(tree: Any, above: str = "") -> dict[str, Any]:
-    if not isinstance(tree, Mapping):
-        return {above: tree}
-    return {name: value for key, node in tree.items() for name, value in _flat(node, f"{above}.{key}" if above else str(key)).items()}
+    return trackers
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
-        return "stopped by Ctrl-C"
+        return f"stopped by {error or 'Ctrl-C'}"
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

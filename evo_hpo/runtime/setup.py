@@ -36,7 +36,9 @@ def dtype_of(config: Config, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[config.precision]
 
 
-def population_of(config: Config, device: torch.device, members: int | None = None, slots: list[int] | None = None) -> Policy:
+def population_of(
+    config: Config, device: torch.device, members: int | None = None, slots: list[int] | None = None
+) -> Policy:
     """The base with fresh members on it (or members that start from `model.lora.start`).
 
     Raises:

@@ -1,7 +1,8 @@
 """Which tasks are for training, which for fitness, which for the result; they never overlap.
 
-A task belongs to a part by its identity (`Environment.task_key`, say the map, else its seed), so that two seeds that make
-the same map cannot put it into training and into the test.
+A task belongs to a part by its identity (`Environment.task_key`, say the map, else its seed), so that two seeds that
+make the same map cannot put it into training and into the test. Held-out tasks are distinct, or a frequent easy one
+would decide the measurement; training tasks come as often as the environment makes them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 from typing import Literal
 
 from envs.core import Environment
+from evo_hpo.config.errors import UserError
 from evo_hpo.policy.noise import generator, key
 from evo_hpo.rollout.pool import EnvironmentPool
 
 Part = Literal["train", "fitness", "final"]
-ATTEMPTS = 200  # candidates per wanted task
+PARTS = {"train": "training", "fitness": "measuring fitness", "final": "the result"}
+PATIENCE = 200  # candidates that bring no task of a part, in units of what one takes on average: a chance of e^-200
+TRIES = 16  # resets of which at least one must work before more are tried
 
 
 class Tasks:
@@ -26,6 +30,7 @@ class Tasks:
 
     def __init__(self, environment: Environment, held_out: float, seed: int, pool: EnvironmentPool) -> None:
         self.environment, self.held_out, self.seed, self.pool = environment, held_out, seed, pool
+        self._resets_work = False
 
     def training(self, update: int, count: int) -> list[int]:
         """The tasks of one update, the same for every member."""
@@ -37,25 +42,44 @@ class Tasks:
     def _draw(self, part: Part, count: int, purpose: tuple[object, ...]) -> list[int]:
         rng = generator("tasks", *purpose)
         found: list[int] = []
-        tried = 0
+        taken: set[str] = set()
+        tried = fruitless = 0
         while len(found) < count:
             missing = count - len(found)
-            candidates = [int(seed) for seed in rng.integers(2**31, size=max(8, int(missing / self._share(part) * 1.2)))]
-            tried += len(candidates)
+            candidates = [
+                int(seed) for seed in rng.integers(2**31, size=max(8, int(missing / self._share(part) * 1.2)))
+            ]
             for seed, identity in zip(candidates, self._identities(candidates), strict=True):
-                if identity is not None and self._part(identity) == part and len(found) < count:
+                if len(found) == count:
+                    break
+                fruitless += 1
+                if self._part(identity) == part and (part == "train" or identity not in taken):
+                    taken.add(identity)
                     found.append(seed)
-            if tried > ATTEMPTS * count / self._share(part) and len(found) < count:
-                raise ValueError(
-                    f"only {len(found)} of {count} tasks for {part} were found among {tried} seeds; the environment has too few "
-                    "distinct tasks (or its reset fails): raise evaluation.held_out, or make the environment more varied"
+                    fruitless = 0
+            tried += len(candidates)
+            if len(found) < count and fruitless > PATIENCE / self._share(part):
+                raise UserError(
+                    f"only {len(found)} of {count} tasks for {PARTS[part]} were found among {tried} seeds, because "
+                    f"{type(self.environment).__name__} has too few distinct tasks to keep some from training; "
+                    "use an environment whose tasks vary more, raise evaluation.held_out, or ask for fewer tasks"
                 )
         return found
 
-    def _identities(self, seeds: list[int]) -> list[str | None]:
-        outcomes = self.pool.run([lambda seed=seed: _identity(self.environment, seed) for seed in seeds])  # type: ignore[misc]
-        # a task whose reset fails is still a task: the episode that plays it will be counted as failed
-        return [outcome.value if outcome.value is not None else f"seed {seed}" for seed, outcome in zip(seeds, outcomes, strict=True)]
+    def _identities(self, seeds: list[int]) -> list[str]:
+        if type(self.environment).task_key is Environment.task_key:
+            return [_by_seed(seed) for seed in seeds]
+        identities: list[str] = []
+        for start in range(0, len(seeds), TRIES):
+            part = seeds[start : start + TRIES]
+            outcomes = self.pool.run([lambda seed=seed: _identity(self.environment, seed) for seed in part])  # type: ignore[misc]
+            self._resets_work = self._resets_work or any(outcome.value for outcome in outcomes)
+            if not self._resets_work and len(part) == TRIES:
+                error = outcomes[0].error or "it did not answer within rollout.step_timeout"
+                raise UserError(f"not one of {TRIES} resets of {type(self.environment).__name__} worked: {error}")
+            # a task whose reset fails is still a task: the episode that plays it will be counted as failed
+            identities += [outcome.value or _by_seed(seed) for seed, outcome in zip(part, outcomes, strict=True)]
+        return identities
 
     def _share(self, part: Part) -> float:
         return 1 - self.held_out if part == "train" else self.held_out / 2
@@ -70,4 +94,8 @@ class Tasks:
 def _identity(environment: Environment, seed: int) -> str:
     fresh = environment.fresh()
     fresh.reset(seed)
-    return fresh.task_key() or f"seed {seed}"
+    return fresh.task_key() or _by_seed(seed)
+
+
+def _by_seed(seed: int) -> str:
+    return f"seed {seed}"

@@ -71,7 +71,10 @@ class Training:
         for name, block in (("reference", self.policy.reference), ("critic", self.policy.critic)):
             if block is not None:
                 result[name] = block.data
-        for name, optimizer in (("optimizer", self.learner.optimizer), ("critic_optimizer", self.learner.critic_optimizer)):
+        for name, optimizer in (
+            ("optimizer", self.learner.optimizer),
+            ("critic_optimizer", self.learner.critic_optimizer),
+        ):
             if optimizer is not None:
                 result |= {f"{name}.{part}": tensor for part, tensor in optimizer.state().items()}
         return result
@@ -90,7 +93,10 @@ class Training:
             assert self.policy.critic is not None
             self.policy.critic.load(tensors["critic"])
         self.learner = Learner(self.policy, self._stage.algorithm, self.processes, self.config.learner.micro_batch)
-        for name, optimizer in (("optimizer", self.learner.optimizer), ("critic_optimizer", self.learner.critic_optimizer)):
+        for name, optimizer in (
+            ("optimizer", self.learner.optimizer),
+            ("critic_optimizer", self.learner.critic_optimizer),
+        ):
             if optimizer is not None:
                 optimizer.load({part: tensors[f"{name}.{part}"] for part in ("first", "second", "count")})
 
@@ -105,16 +111,22 @@ class Training:
             base, _ = self.player.final(self._final_tasks)
             progress.base = _interval(base)
         while True:
-            if self.learner is None:
-                self._begin_stage()
+            self.prepare()
             while progress.stage_generation < self._stage.generations:
                 self._generation()
                 self.save(self)
             if progress.stage + 1 == len(order):
-                break
+                return self._result()
+
+    def prepare(self) -> None:
+        """Make learner and hyperparameters of the next generation's stage; does nothing where they are there."""
+        progress = self.progress
+        complete = progress.stage_generation >= self._stage.generations
+        if self.learner is not None and complete and progress.stage + 1 < len(self.config.pipeline.order):
             progress.stage, progress.stage_generation = progress.stage + 1, 0
             self.learner = None
-        return self._result()
+        if self.learner is None:
+            self._begin_stage()
 
     @property
     def _stage(self) -> StageConfig:
@@ -147,7 +159,9 @@ class Training:
             self.progress.values = {}
         elif self.config.evolution.spread:
             everybody = spread(space, own, self.config.evolution.population, key(self.config.seed, "spread") % 2**31)
-            self.progress.values = {name: [column[slot] for slot in self.policy.slots] for name, column in everybody.items()}
+            self.progress.values = {
+                name: [column[slot] for slot in self.policy.slots] for name, column in everybody.items()
+            }
         else:
             self.progress.values = {name: [own[name]] * members for name in sorted(space)}
 
@@ -184,12 +198,18 @@ class Training:
         self._count(episodes, sampled=not isinstance(algorithm, Supervised))
         scored = score(episodes, config.reward, config.granularity)
         if not scored.episodes:
-            errors = sorted({e.error for e in episodes if e.error}) or ["the first observation and one action are longer than rollout.max_context"]
-            raise UserError(f"not one of {len(episodes)} episodes of update {progress.update} could be used: {errors[0]}")
+            errors = sorted({e.error for e in episodes if e.error}) or [
+                "the first observation and one action are longer than rollout.max_context"
+            ]
+            raise UserError(
+                f"not one of {len(episodes)} episodes of update {progress.update} could be used: {errors[0]}"
+            )
         outcomes = [s.outcome for s in scored.scores]
         tokenizer = self.policy.base.tokenizer
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        batch = build_batch(scored.episodes, scored.turn_rewards, outcomes, self.policy.members, int(pad or 0), self.policy.base.device)
+        batch = build_batch(
+            scored.episodes, scored.turn_rewards, outcomes, self.policy.members, int(pad or 0), self.policy.base.device
+        )
         metrics = self.learner.update(batch, algorithm, sampling, progress.update)
         columns = {name: column.tolist() for name, column in metrics.items()}
         of_episodes = episode_metrics(episodes, scored, self.policy.members, algorithm.min_group > 1)
@@ -199,7 +219,13 @@ class Training:
         ]
         progress.broken = sorted(set(progress.broken) | {m.member for m in members if m.metrics["finite"] == 0})
         record = UpdateRecord(
-            self._stage_name, progress.generation, progress.update, members, self.seconds, progress.policy_tokens, progress.environment_turns
+            self._stage_name,
+            progress.generation,
+            progress.update,
+            members,
+            self.seconds,
+            progress.policy_tokens,
+            progress.environment_turns,
         )
         self.trackers.update(record)
         self._send_episodes("train", scored.episodes, outcomes)
@@ -243,7 +269,9 @@ class Training:
             }
         )
         progress.values = {name: [after[m][name] for m in range(members)] for name in progress.values}
-        progress.fitness = [[_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in range(members)]
+        progress.fitness = [
+            [_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in range(members)
+        ]
         progress.broken = [] if self._stage.evolve and not last else progress.broken
         record = GenerationRecord(
             stage=self._stage_name,
@@ -277,7 +305,7 @@ class Training:
 
     def _result(self) -> dict[str, Any]:
         progress = self.progress
-        best = self.best()
+        best = progress.best()  # never chosen on the final tasks
         kept = self.policy.block.data.clone()
         self.policy.block.load(kept[best].expand_as(kept))
         final, episodes = self.player.final(self._final_tasks)
@@ -287,8 +315,11 @@ class Training:
             "name": self.config.name,
             "seed": self.config.seed,
             "base": progress.base,
-            "best": _interval(final) | {"member": best, "hyperparameters": {k: v[best] for k, v in progress.values.items()}},
-            "gain": _number(final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)),
+            "best": _interval(final)
+            | {"member": best, "hyperparameters": {k: v[best] for k, v in progress.values.items()}},
+            "gain": _number(
+                final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)
+            ),
             "final_tasks": len(self._final_tasks),
             "seconds": round(self.seconds, 1),
             "policy_tokens": progress.policy_tokens,
@@ -299,11 +330,6 @@ class Training:
             "alarms": progress.alarms,
         }
 
-    def best(self) -> int:
-        """The member with the best fitness after the last generation; never chosen on the final tasks."""
-        rates = [-math.inf if entry[0] is None else entry[0] for entry in self.progress.fitness]
-        return max(range(len(rates)), key=lambda m: rates[m])
-
     def _count(self, episodes: list[Episode], sampled: bool = True) -> None:
         if sampled:
             self.progress.policy_tokens += sum(episode.policy_tokens for episode in episodes)
@@ -313,24 +339,38 @@ class Training:
         if self.processes.main and self.config.tracker.episodes:
             given = outcomes if outcomes is not None else [None] * len(episodes)
             self.trackers.episodes(
-                self.progress.generation, split, [transcript(e, cast("float | None", o)) for e, o in zip(episodes, given, strict=True)]
+                self.progress.generation,
+                split,
+                [transcript(e, cast("float | None", o)) for e, o in zip(episodes, given, strict=True)],
             )
 
 
 def _interval(success: Success) -> dict[str, Any]:
-    return {"success": _number(success.rate), "low": _number(success.low), "high": _number(success.high), "episodes": success.episodes}
+    return {
+        "success": _number(success.rate),
+        "low": _number(success.low),
+        "high": _number(success.high),
+        "episodes": success.episodes,
+    }
 
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _in_words(member: int, fate: Fate, rates: list[float], before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
+def _in_words(
+    member: int, fate: Fate, rates: list[float], before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> str:
     """The decision as a sentence."""
     own = "no usable fitness" if math.isnan(rates[member]) else f"fitness {rates[member]:.3f}"
     if fate.parent == member:
         return f"member {member} ({own}) stays: {fate.reason}"
     old = before[fate.parent]
-    changes = [f"{name.rsplit('.', 1)[-1]} {old[name]:.4g} to {new:.4g}" for name, new in after[member].items() if new != old[name] and not isinstance(new, str)]
+    changes = [
+        f"{name.rsplit('.', 1)[-1]} {old[name]:.4g} to {new:.4g}"
+        for name, new in after[member].items()
+        if new != old[name] and not isinstance(new, str)
+    ]
     moved = f"; {', '.join(changes)}" if changes else ""
-    return f"member {member} ({own}) becomes a copy of member {fate.parent} (fitness {rates[fate.parent]:.3f}): {fate.reason}{moved}"
+    donor = f"member {fate.parent} (fitness {rates[fate.parent]:.3f})"
+    return f"member {member} ({own}) becomes a copy of {donor}: {fate.reason}{moved}"

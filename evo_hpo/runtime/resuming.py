@@ -1,0 +1,111 @@
+"""What `resume=<run folder> [key=value …]` asks for, and whether a run can go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from evo_hpo.config.build import build
+from evo_hpo.config.errors import UserError
+from evo_hpo.config.provenance import leaves
+from evo_hpo.config.schema import Config
+
+# What does not change what is learned, up to rounding.
+CHANGEABLE = frozenset(
+    "on_alarm device threads rollout.threads rollout.step_timeout learner.micro_batch learner.logit_chunk".split()
+)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A stored run with the changes that were asked for."""
+
+    config: Config
+    resolved: dict[str, Any]
+    provenance: dict[str, str]
+    generation: int | None  # the checkpoint to go on from; None: the newest
+
+
+def stored_config(run: Path) -> dict[str, Any]:
+    """The resolved config that a run folder holds.
+
+    Raises:
+        UserError: config.yaml is missing or was altered so that it can no longer be read.
+    """
+    return _mapping(run / "config.yaml")
+
+
+def asked_for(run: Path, overrides: Sequence[str]) -> Resumption:
+    """The stored config with overrides.
+
+    Args:
+        overrides: `key=value` for single keys of the config, and `generation=N`.
+    Raises:
+        UserError: an override that is no `key=value` of a single key; ConfigError: what the schema refuses.
+    """
+    stored = stored_config(run)
+    provenance = {key: str(source) for key, source in _mapping(run / "provenance.yaml").items()}
+    generation, changes = None, []
+    for override in overrides:
+        name, equals, value = override.lstrip("+").partition("=")
+        if not equals:
+            raise UserError(f"'{override}' says nothing; write key=value")
+        if name == "generation":
+            if not value.isdecimal():
+                raise UserError(f"generation={value} is no number of a generation; write, say, generation=3")
+            generation = int(value)
+        elif isinstance(OmegaConf.select(OmegaConf.create(stored), name), Mapping) or "/" in name:
+            raise UserError(
+                f"{override} would exchange a whole part of a run that has begun; "
+                f"name single keys instead, like tracker.console=lines"
+            )
+        else:
+            changes.append(f"{name}={value}")
+            provenance[name] = f"override {name}={value} when resumed"
+    merged = OmegaConf.to_container(OmegaConf.merge(stored, OmegaConf.from_dotlist(changes)))
+    assert isinstance(merged, dict)
+    resolved = {str(key): value for key, value in merged.items()}
+    return Resumption(build(resolved, provenance), resolved, provenance, generation)
+
+
+def refuse_differences(before: Mapping[str, Any], now: Mapping[str, Any], run: Path) -> None:
+    """Refuse to go on with settings that would make another run of it.
+
+    Args:
+        before: resolved config of the checkpoint.
+        now: resolved config that is asked for.
+    Raises:
+        UserError: names every difference.
+    """
+    old, new = dict(leaves(before)), dict(leaves(now))
+    different = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    different = [name for name in different if not _changeable(name)]
+    if different:
+        lines = [f"{name} was {old.get(name)!r} and is now {new.get(name)!r}" for name in different]
+        raise UserError(
+            f"a resumed run must go on as it began, and {'; '.join(lines)}; leave that as it was, or start a new run "
+            f"(from this one's agent with model.lora.start={run}/best)"
+        )
+
+
+def _changeable(name: str) -> bool:
+    if name in CHANGEABLE or name.startswith(("tracker.", "checkpoint.")):
+        return True
+    parts = name.split(".")
+    return parts[:2] == ["pipeline", "stages"] and parts[-1] == "generations"
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"{path} cannot be read ({reason}); put back what the run wrote, or start a new run") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no settings any more; put back what the run wrote, or start a new run")
+    return content
