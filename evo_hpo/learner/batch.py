@@ -12,7 +12,6 @@ from torch import Tensor
 from algorithms.core import TokenTable, TurnTable
 from envs.core import Episode
 
-
 Table = TypeVar("Table", TokenTable, TurnTable)
 
 
@@ -53,7 +52,10 @@ def build_batch(
         ValueError: no episode at all, or a turn whose log-probabilities do not match its ids.
     """
     if not episodes:
-        raise ValueError("not one usable episode came back, so there is nothing to learn from; look at the alarms and at episodes.jsonl")
+        raise ValueError(
+            "not one usable episode came back, so there is nothing to learn from; "
+            "look at the alarms and at episodes.jsonl"
+        )
     by_member: list[list[int]] = [[] for _ in range(members)]
     for e, episode in enumerate(episodes):
         by_member[episode.member].append(e)
@@ -69,8 +71,8 @@ def build_batch(
             for k, turn in enumerate(episodes[e].turns):
                 if len(turn.logprobs) != len(turn.action_ids):
                     raise ValueError(
-                        f"turn {k} of task {episodes[e].task} has {len(turn.action_ids)} sampled ids but {len(turn.logprobs)} "
-                        "log-probabilities; the rollout engine must return one per id"
+                        f"turn {k} of task {episodes[e].task} has {len(turn.action_ids)} sampled ids but "
+                        f"{len(turn.logprobs)} log-probabilities; the rollout engine must return one per id"
                     )
                 start = at + len(turn.observation_ids)
                 stop = start + len(turn.action_ids)
@@ -81,11 +83,18 @@ def build_batch(
                 at = stop
     tokens = TokenTable(mask, turn_of, torch.arange(members).repeat_interleave(rows), logprob)
     return Batch(
-        ids.to(device), _to(tokens, device), _to(_turn_table(episodes, rewards, outcomes), device), members, rows, list(episodes)
+        ids.to(device),
+        _to(tokens, device),
+        _to(_turn_table(episodes, rewards, outcomes), device),
+        members,
+        rows,
+        list(episodes),
     )
 
 
-def _turn_table(episodes: Sequence[Episode], rewards: Sequence[Sequence[float]], outcomes: Sequence[float]) -> TurnTable:
+def _turn_table(
+    episodes: Sequence[Episode], rewards: Sequence[Sequence[float]], outcomes: Sequence[float]
+) -> TurnTable:
     episode, index, reward, length, state = [], [], [], [], []
     groups: dict[tuple[int, int], int] = {}
     states: dict[object, int] = {}

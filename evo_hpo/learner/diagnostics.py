@@ -26,7 +26,9 @@ class Sums:
         total = self.sums.setdefault(name, torch.zeros(self.members, device=self.device))
         total.index_add_(0, member_R, value_R.detach().float())
 
-    def policy(self, loss: PolicyLoss, loss_R: Tensor, entropy_RT: Tensor, weight_RT: Tensor, tokens: TokenTable) -> None:
+    def policy(
+        self, loss: PolicyLoss, loss_R: Tensor, entropy_RT: Tensor, weight_RT: Tensor, tokens: TokenTable
+    ) -> None:
         member_R, mask_RT = tokens.member_R, tokens.mask_RT
         self._add("loss", loss_R, member_R)
         self._add("tokens", mask_RT.sum(1), member_R)
@@ -48,8 +50,12 @@ class Sums:
 
     def advantages(self, advantage_RT: Tensor, tokens: TokenTable) -> None:
         """Mean magnitude of the advantages; the same on every process."""
-        count = torch.zeros(self.members, device=self.device).index_add(0, tokens.member_R, tokens.mask_RT.sum(1).float())
-        total = torch.zeros(self.members, device=self.device).index_add(0, tokens.member_R, advantage_RT.abs().sum(1).float())
+        count = torch.zeros(self.members, device=self.device).index_add(
+            0, tokens.member_R, tokens.mask_RT.sum(1).float()
+        )
+        total = torch.zeros(self.members, device=self.device).index_add(
+            0, tokens.member_R, advantage_RT.abs().sum(1).float()
+        )
         self.fixed["advantage_abs"] = total / count.clamp(min=1)
 
     def step(self, role: str, norm_N: Tensor, stepped_N: Tensor) -> None:

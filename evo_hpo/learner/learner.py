@@ -1,7 +1,8 @@
 """One update of the whole population: rows in, one optimiser step per minibatch out.
 
-A member's loss is a weighted sum over its own rows, with weights from its own whole minibatch; gradients of members never
-meet. So the result does not depend on micro-batches, row order, padding, processes, or who else is in the population.
+A member's loss is a weighted sum over its own rows, with weights from its own whole minibatch; gradients of members
+never meet. So the result does not depend on micro-batches, row order, padding, processes, or who else is in the
+population.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Learner:
         assert isinstance(algorithm, PolicyGradient)
         return self._policy_gradient(batch, algorithm, sampling, update)
 
-    def _policy_gradient(self, batch: Batch, algorithm: PolicyGradient, sampling: Sampling, update: int) -> dict[str, Tensor]:
+    def _policy_gradient(
+        self, batch: Batch, algorithm: PolicyGradient, sampling: Sampling, update: int
+    ) -> dict[str, Tensor]:
         batch = _filtered(batch, algorithm)
         frozen = self._before_first_step(batch, algorithm, sampling)
         sums = Sums(self.policy.members, batch.ids_RT.device)
@@ -86,7 +89,9 @@ class Learner:
                 weight_RT = self._weights(batch, rows, algorithm)
                 finite_N = torch.ones(self.policy.members, dtype=torch.bool, device=batch.ids_RT.device)
 
-                def policy_part(part: Tensor, width: int, weight_RT: Tensor = weight_RT, finite_N: Tensor = finite_N) -> Tensor:
+                def policy_part(
+                    part: Tensor, width: int, weight_RT: Tensor = weight_RT, finite_N: Tensor = finite_N
+                ) -> Tensor:
                     tokens = _cut(batch.tokens, part, width)
                     settings = gathered(algorithm, tokens.member_R, column=True)
                     wants_entropy = _positive(algorithm.entropy_coef)
@@ -107,7 +112,9 @@ class Learner:
                     sums.policy(loss, loss_R, entropy_RT, weight_RT[part, :width], tokens)
                     return self._report(loss_R, tokens.member_R, finite_N)
 
-                def critic_part(part: Tensor, width: int, weight_RT: Tensor = weight_RT, finite_N: Tensor = finite_N) -> Tensor:
+                def critic_part(
+                    part: Tensor, width: int, weight_RT: Tensor = weight_RT, finite_N: Tensor = finite_N
+                ) -> Tensor:
                     assert frozen.value_RT is not None and frozen.return_RT is not None and algorithm.critic is not None
                     tokens = _cut(batch.tokens, part, width)
                     clip = gathered(algorithm.critic, tokens.member_R, column=True).value_clip
@@ -149,7 +156,9 @@ class Learner:
             old_RT = self._everywhere("policy", batch, lambda part, width: self._logprobs(batch, sampling, part, width))
         reference_RT = None
         if _positive(algorithm.kl.coef):
-            reference_RT = self._everywhere("reference", batch, lambda part, width: self._logprobs(batch, sampling, part, width))
+            reference_RT = self._everywhere(
+                "reference", batch, lambda part, width: self._logprobs(batch, sampling, part, width)
+            )
             if algorithm.kl.place == "reward":
                 coef = gathered(algorithm.kl, tokens.member_R, column=True).coef
                 penalty_RT = coef * kl_estimate(algorithm.kl.estimator, old_RT, reference_RT)
@@ -157,7 +166,9 @@ class Learner:
         value_RT = return_RT = None
         if algorithm.critic is not None:
             value_RT = self._everywhere(
-                "critic", batch, lambda part, width: self.policy.values(batch.ids_RT[part, :width], tokens.mask_RT[part, :width])
+                "critic",
+                batch,
+                lambda part, width: self.policy.values(batch.ids_RT[part, :width], tokens.mask_RT[part, :width]),
             )
             tokens = replace(tokens, value_RT=value_RT)
             return_RT = algorithm.value_targets(batch.turns, tokens)
@@ -256,7 +267,10 @@ def _filtered(batch: Batch, algorithm: PolicyGradient) -> Batch:
 
 def _cut(tokens: TokenTable, rows: Tensor, width: int) -> TokenTable:
     return TokenTable(
-        tokens.mask_RT[rows, :width], tokens.turn_RT[rows, :width], tokens.member_R[rows], tokens.logprob_RT[rows, :width]
+        tokens.mask_RT[rows, :width],
+        tokens.turn_RT[rows, :width],
+        tokens.member_R[rows],
+        tokens.logprob_RT[rows, :width],
     )
 
 

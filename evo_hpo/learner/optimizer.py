@@ -10,7 +10,9 @@ from evo_hpo.policy.blocks import Block
 
 
 class PopulationAdamW:
-    """Decoupled AdamW (Loshchilov & Hutter 2019) over a block [N, P]; equal to `torch.optim.AdamW` on each member alone.
+    """Decoupled AdamW (Loshchilov & Hutter 2019) over a block [N, P].
+
+    Equal to `torch.optim.AdamW` on each member alone.
 
     Attributes:
         first, second: [N, P] moments.
@@ -68,7 +70,9 @@ class PopulationAdamW:
         return {"first": self.first, "second": self.second, "count": self.count}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        self.first, self.second, self.count = (state[name].to(self.first.device) for name in ("first", "second", "count"))
+        self.first, self.second, self.count = (
+            state[name].to(self.first.device) for name in ("first", "second", "count")
+        )
 
 
 def _column(value: float | Tensor, like: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Router:
 
     @contextmanager
     def use(self, block: Block | None, scale: float) -> Iterator[None]:
-        """Within: rows are member-major, equally many for each member, with the adapters of `block`; None: the base alone.
+        """Within: rows are member-major, equally many for each member, with the adapters of `block` (None: the base).
 
         Backward passes that recompute activations must lie within as well.
         """
@@ -73,8 +73,8 @@ class Router:
             x = inputs[0]
             if x.shape[0] % route.members:
                 raise ValueError(
-                    f"{name} received {x.shape[0]} rows for {route.members} members; it regroups tokens across rows (an expert "
-                    "layer?), so leave it out of model.lora.target_modules"
+                    f"{name} received {x.shape[0]} rows for {route.members} members; it regroups tokens across rows "
+                    "(an expert layer?), so leave it out of model.lora.target_modules"
                 )
             down, up = route.weights[name]
             flat = x.reshape(route.members, -1, x.shape[-1])

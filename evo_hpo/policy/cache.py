@@ -13,7 +13,8 @@ class SlotCache(Cache):
     """A transformers cache of fixed slots [S, W, heads, size] per layer.
 
     Each forward pass is announced with `begin`: which slots its rows are, and at which positions its tokens lie. Writes
-    beyond a slot's length do no harm: attention never looks past a query's own position, and the next append overwrites them.
+    beyond a slot's length do no harm: attention never looks past a query's own position, and the next append overwrites
+    them.
     """
 
     def __init__(self, slots: int, width: int, device: torch.device) -> None:

@@ -32,7 +32,10 @@ class ChatFormat:
         _, after_action = self._cut(both, ACTION)
         between, tail_again = self._cut(after_action, NEXT)
         if tail_again != tail:
-            raise ValueError("the chat template ends a second user turn otherwise than a first one; give another one with model.chat_template")
+            raise ValueError(
+                "the chat template ends a second user turn otherwise than a first one; "
+                "give another one with model.chat_template"
+            )
         self._head_text = head
         self.tail = self._encode_markers(tail)
         between_ids = self._encode_markers(between)
@@ -41,7 +44,9 @@ class ChatFormat:
         try:
             rendered = self._render([("system", SYSTEM), ("user", OBSERVATION)], generate=True)
             self._system: tuple[str, str] | None = self._cut(self._cut(rendered, OBSERVATION)[0], SYSTEM)
-        except Exception:  # some templates raise on a system message (Gemma); the instructions then lead the observation
+        except (
+            Exception
+        ):  # some templates raise on a system message (Gemma); the instructions then lead the observation
             self._system = None
 
     def first(self, observation: str, instructions: str = "") -> list[int]:
@@ -86,7 +91,10 @@ class ChatFormat:
     def _cut(text: str, mark: str) -> tuple[str, str]:
         before, found, after = text.partition(mark)
         if not found:
-            raise ValueError(f"the chat template changes or drops message texts (looked for {mark!r}); give another one with model.chat_template")
+            raise ValueError(
+                f"the chat template changes or drops message texts (looked for {mark!r}); "
+                "give another one with model.chat_template"
+            )
         return before, after
 
     def _encode_markers(self, text: str) -> list[int]:
@@ -98,6 +106,6 @@ class ChatFormat:
             if token in specials:
                 return int(token)
         raise ValueError(
-            "the chat template has no end-of-turn token after an assistant message, so a sampled action would have no end; "
-            "give a template with model.chat_template"
+            "the chat template has no end-of-turn token after an assistant message, so a sampled action would have no "
+            "end; give a template with model.chat_template"
         )

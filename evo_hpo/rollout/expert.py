@@ -40,7 +40,9 @@ def demonstrate(
     episodes = []
     for g, (task, outcome) in enumerate(zip(tasks, pool.run(calls), strict=True)):
         if outcome.timed_out:
-            episodes.append(Episode(task, 0, g, stop=StopReason.ENV_TIMEOUT, error="the environment did not answer in time"))
+            episodes.append(
+                Episode(task, 0, g, stop=StopReason.ENV_TIMEOUT, error="the environment did not answer in time")
+            )
         elif outcome.error is not None:
             error = f"{type(outcome.error).__name__}: {outcome.error}"
             episodes.append(Episode(task, 0, g, stop=StopReason.ENV_ERROR, error=error))
@@ -70,7 +72,9 @@ def _play(
             if choices:
                 action = choices[int(rng.integers(len(choices)))]
         if action is None:
-            raise ValueError(f"{type(environment).__name__} has no expert action for task {task} after {len(episode.turns)} turns")
+            raise ValueError(
+                f"{type(environment).__name__} has no expert action for task {task} after {len(episode.turns)} turns"
+            )
         action_ids = chat.action(action)
         used += len(ids) + len(action_ids)
         if used > max_context:

@@ -1,7 +1,7 @@
 """One decode batch for all members: the fused engine.
 
-Every conversation owns a slot of the key-value cache; an observation is appended, the history is never fed again. Slots are
-member-major, so that one forward pass serves everybody's adapters.
+Every conversation owns a slot of the key-value cache; an observation is appended, the history is never fed again. Slots
+are member-major, so that one forward pass serves everybody's adapters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ WIDE_ENOUGH = 0.75  # when this share of the slots is needed, all of them are co
 class FusedSampler:
     """Implements `Sampler` on a `Policy`, in this process."""
 
-    def __init__(self, policy: Policy, sampling: Sampling, slots: int, max_action_tokens: int, max_context: int) -> None:
+    def __init__(
+        self, policy: Policy, sampling: Sampling, slots: int, max_action_tokens: int, max_context: int
+    ) -> None:
         self.policy, self.sampling = policy, sampling
         self.slots, self.budget = slots, max_action_tokens
         total = policy.members * slots
@@ -103,7 +105,10 @@ class FusedSampler:
         position_BQ = torch.from_numpy(position).to(self.device)
         self.cache.begin(None if rows is None else torch.from_numpy(rows).to(self.device), position_BQ, seen)
         hidden = self.policy.base.hidden(
-            torch.from_numpy(ids).to(self.device), position_BQ, attention_mask=self._mask(position_BQ, seen), cache=self.cache
+            torch.from_numpy(ids).to(self.device),
+            position_BQ,
+            attention_mask=self._mask(position_BQ, seen),
+            cache=self.cache,
         )
         self.held[slots] += count
         last = hidden[torch.from_numpy(place).to(self.device), torch.from_numpy(count - 1).to(self.device)]
