@@ -47,6 +47,12 @@ class PolicyGradient(Algorithm):
                 f"advantage={name} reads no values, so the critic would train for nothing; write critic=null"
             )
 
+        if not self.objective.off_policy and self.epochs * self.minibatches > 1:
+            raise ValueError(
+                f"objective={type(self.objective).__name__} uses no ratio, so every step after the first would be off-policy; "
+                "write epochs=1 and minibatches=1, or objective=clipped"
+            )
+
     @property
     def min_group(self) -> int:
         return self.advantage.min_group

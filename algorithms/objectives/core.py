@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -19,6 +20,8 @@ class Surrogate:
 
 class Objective(ABC):
     """Base of every surrogate. Subclasses are frozen dataclasses; evolvable fields are scalars or [R, 1]."""
+
+    off_policy: ClassVar[bool] = True  # corrects for a policy that has moved since it sampled
 
     @abstractmethod
     def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor) -> Surrogate:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from evo_hpo.config.schema import ModelConfig
 from evo_hpo.policy.chat import ChatFormat
@@ -62,6 +63,7 @@ def load_base(config: ModelConfig, device: torch.device, dtype: torch.dtype, see
         ValueError: the model cannot be found or loaded; the message says what to write.
     """
     path = resolve(config.path)
+    transformers_logging.disable_progress_bar()
     extra: dict[str, Any] = {}
     if config.gguf_file:
         extra["gguf_file"] = config.gguf_file

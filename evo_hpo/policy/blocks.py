@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+
+
+# Gradients are strided views on purpose: one row per member. The warning is about a speed that was measured not to matter.
+warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
 
 
 class Block:

@@ -103,8 +103,9 @@ def _admit(
     for one, outcome in zip(started, outcomes, strict=True):
         if _failed(one, outcome):
             continue
-        one.observation, text = outcome.value
-        one.ids = chat.first(one.observation, text if instructions else "")
+        observation, text = outcome.value
+        one.observation = _encodable(observation)
+        one.ids = chat.first(one.observation, _encodable(text) if instructions else "")
     return started
 
 
@@ -146,10 +147,15 @@ def _record(one: _Running, action: Action, text: str, outcome: Outcome, chat: Ch
         one.episode.stop, one.episode.success = StopReason.TERMINATED, step.success
     elif len(one.episode.turns) >= one.environment.max_turns:
         one.episode.stop = StopReason.TURN_LIMIT
-    one.observation = step.observation
+    one.observation = _encodable(step.observation)
     if one.episode.stop is not None:
-        one.episode.final_observation = step.observation
+        one.episode.final_observation = one.observation
         return
     # a truncated action is closed for it: the stop token is then part of what is fed, and not trained
     closing = [chat.stop_id] if action.truncated else []
-    one.ids = closing + chat.following(step.observation)
+    one.ids = closing + chat.following(one.observation)
+
+
+def _encodable(text: str) -> str:
+    """`text` with lone surrogates (a broken file name, say) replaced: no tokenizer and no file takes them."""
+    return text.encode("utf-8", "replace").decode("utf-8")

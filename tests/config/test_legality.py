@@ -132,10 +132,11 @@ def test_a_misspelt_dimension_names_the_right_one() -> None:
     assert "algorithm.optimizer.learning_rat (did you mean algorithm.optimizer.learning_rate?)" in sentence
 
 
-def test_an_algorithm_without_a_clip_range_is_offered_a_space_without_one() -> None:
-    [sentence] = refusals("evolution=truncation", "algorithm=reinforce")
-    assert "algorithm.objective.clip_low" in sentence and "use evolution/space=unclipped" in sentence
-    loaded("evolution=truncation", "algorithm=reinforce", "evolution/space=unclipped")
+def test_an_optional_dimension_is_left_out_where_the_algorithm_has_no_such_key() -> None:
+    loaded("evolution=truncation", "algorithm=reinforce")
+    [sentence] = refusals("evolution=truncation", "algorithm=reinforce", "evolution.space.algorithm.objective.clip_low.optional=false")
+    assert sentence.startswith("evolution.space has algorithm.objective.clip_low, which cannot evolve in this run")
+    assert "write optional: true" in sentence
 
 
 def test_a_dimension_can_be_written_with_a_dotted_key_or_nested_and_changed_on_the_command_line(tmp_path: Path) -> None:

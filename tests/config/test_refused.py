@@ -126,7 +126,7 @@ def test_an_unknown_option_lists_what_there_is() -> None:
 
 
 def test_a_part_that_the_chosen_option_does_not_have_is_refused() -> None:
-    assert refusals("evolution=none", "evolution/space=grpo") == [
+    assert refusals("evolution=none", "evolution/space=default") == [
         "evolution/space cannot be chosen here: nothing that is chosen has such a part; choose another evolution"
     ]
 

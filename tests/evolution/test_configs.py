@@ -46,6 +46,8 @@ def test_the_configs_own_values_lie_inside_the_space(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["reinforce", "rloo"])
-def test_algorithms_without_a_clip_range_have_a_space_as_well(algorithm: str) -> None:
-    config = built(f"algorithm={algorithm}", "evolution=truncation", "evolution/space=unclipped")
-    assert set(config.evolution.space) == {key for key in SIX if "clip" not in key}
+def test_what_an_algorithm_does_not_have_is_optional_in_the_default_space(algorithm: str) -> None:
+    config = built(f"algorithm={algorithm}", "evolution=truncation")
+    missing = {key for key in SIX if key not in evolvable(config)}
+    assert missing == {key for key in SIX if "clip" in key}
+    assert all(config.evolution.space[key].optional for key in missing)
