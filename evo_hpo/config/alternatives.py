@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evo_hpo.config.components import Builder
-from evo_hpo.config.space import flat
 
 
 def options(group: str) -> list[str]:
@@ -37,16 +36,3 @@ def fitting_options(group: str, fits: Callable[[Any], bool]) -> list[str]:
         if component is not None and fits(component):
             result.append(option)
     return result
-
-
-def fitting_spaces(keys: frozenset[str]) -> list[str]:
-    """Search spaces that only name `keys`, those with the most dimensions first."""
-    from evo_hpo.config.compose import loader
-
-    sizes = {}
-    for option in options("evolution/space"):
-        tree = loader().load_configuration(f"evolution/space/{option}", [], run_mode=RunMode.RUN)
-        dimensions = set(flat(tree.evolution.space))
-        if dimensions <= keys:
-            sizes[option] = len(dimensions)
-    return sorted(sizes, key=lambda option: -sizes[option])

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from envs.core import Environment, Feature
-from evo_hpo.config.alternatives import fitting_options, fitting_spaces
+from evo_hpo.config.alternatives import fitting_options
 from evo_hpo.config.explain import nearest
 from evo_hpo.config.schema import Config, Dimension
 from evo_hpo.config.validate import Provenance, from_where, show
@@ -155,14 +155,13 @@ def _space_is_legal(facts: Facts) -> Iterator[Violation]:
     from evo_hpo.evolution.hyperparameters import evolvable
 
     values = evolvable(facts.config)
-    if unknown := [key for key in space if key not in values]:
+    if unknown := [key for key, dimension in space.items() if key not in values and not dimension.optional]:
         guesses = {key: nearest(key, values, cutoff=0.9) for key in unknown}
         told = " and ".join(f"{key}{f' (did you mean {guess}?)' if guess else ''}" for key, guess in guesses.items())
         source = from_where(f"evolution.space.{unknown[0]}", facts.provenance)
-        other = "".join(f"use evolution/space={option}, or " for option in fitting_spaces(frozenset(values))[:1])
         yield Violation(
             f"evolution.space has {told}, which cannot evolve in this run{source}",
-            f"{other}choose among {', '.join(sorted(values))}",
+            f"write optional: true to leave it out where it is missing, or choose among {', '.join(sorted(values))}",
         )
     for key, dimension in space.items():
         if key in values:

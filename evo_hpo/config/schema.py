@@ -68,6 +68,7 @@ class Dimension:
     high: float | None = None
     log: bool = False
     choices: list[Any] | None = None
+    optional: bool = False  # left out where the run's algorithms have no such key
 
 
 @dataclass(frozen=True)
