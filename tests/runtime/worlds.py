@@ -1,0 +1,99 @@
+"""Environments and a reward for tests of the runtime, named by `_target_` like anybody's plugin."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from envs.core import Environment, Episode, Feature, Step
+from envs.frozen_lake import FrozenLake
+from rewards.core import Score
+from rewards.environment import EnvironmentReward
+
+SIGNAL_AT, SIGNAL, FILE_LIMIT = "WORLD_SIGNAL_AT", "WORLD_SIGNAL", "WORLD_FILE_LIMIT"
+
+
+@dataclass
+class Stopping(Environment):
+    """Lasts `length` turns whatever the agent does, so that steps can be counted; what it says decides the success.
+
+    At the step of this process that `WORLD_SIGNAL_AT` counts, it sends the process the signal `WORLD_SIGNAL`, or lets the
+    disk be full: files cannot grow beyond `WORLD_FILE_LIMIT` bytes from then on.
+    """
+
+    length: int = 3
+    features: ClassVar[frozenset[Feature]] = frozenset({Feature.TURN_REWARDS})
+    steps: ClassVar[int] = 0
+
+    _said: list[str] = field(default_factory=list, init=False, repr=False)
+    _seed: int = field(default=0, init=False, repr=False)
+
+    def reset(self, seed: int) -> str:
+        self._seed, self._said = seed, []
+        return f"{seed % 1000}?"
+
+    def step(self, action: str) -> Step:
+        Stopping.steps += 1
+        if Stopping.steps == int(os.environ.get(SIGNAL_AT, "0")):
+            if SIGNAL in os.environ:
+                os.kill(os.getpid(), signal.Signals[os.environ[SIGNAL]])
+            if FILE_LIMIT in os.environ:
+                _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ[FILE_LIMIT]), most))
+        self._said.append(action)
+        luck = (sum(map(ord, "".join(self._said))) + self._seed) % 3
+        done = len(self._said) == self.length
+        return Step(f"{luck}?", reward=luck / 10, done=done, success=done and luck == 0)
+
+
+@dataclass
+class Talkative(FrozenLake):
+    """FrozenLake that fails on every third task, with its key in the message."""
+
+    api_key: str = ""
+
+    def step(self, action: str) -> Step:
+        answer = super().step(action)
+        if hash(self.task_key()) % 3 == 0:
+            raise ConnectionError(f"the server refused the key {self.api_key}")
+        return answer
+
+
+@dataclass
+class FewTasks(Environment):
+    """Lasts one turn; has `count` distinct tasks, whatever the seed. Every reset fails if `broken`."""
+
+    count: int = 1
+    broken: bool = False
+    resets: ClassVar[int] = 0
+    _seed: int = 0
+
+    def reset(self, seed: int) -> str:
+        FewTasks.resets += 1
+        if self.broken:
+            raise OSError("the server is down")
+        self._seed = seed
+        return "say something"
+
+    def step(self, action: str) -> Step:
+        return Step("thanks", done=True, success=bool(action))
+
+    def task_key(self) -> str:
+        return f"task {self._seed % self.count}"
+
+
+@dataclass(frozen=True)
+class Listening(EnvironmentReward):
+    """The environment's reward; keeps what it hears."""
+
+    heard: ClassVar[list[tuple[int, int, tuple[tuple[int, ...], ...]]]] = []
+
+    def __call__(self, episodes: Sequence[Episode]) -> list[Score]:
+        for episode in episodes:
+            ids = tuple(tuple(turn.action_ids) for turn in episode.turns)
+            Listening.heard.append((episode.member, episode.task, ids))
+        return super().__call__(episodes)
