@@ -63,7 +63,7 @@ def trained(
     slots: Sequence[int], *overrides: str, updates: int = 3, values: dict[str, list[Any]] | None = None, micro_batch: int = 4,
     change: Any = lambda batch: batch,
 ) -> tuple[Policy, Learner, list[dict[str, torch.Tensor]]]:
-    settings = config("algorithm.minibatches=1", "algorithm.epochs=2", *overrides)
+    settings = config("algorithm.minibatches=1", *overrides)
     policy = policy_of(settings, len(slots), slots)
     shake(policy)
     algorithm = settings.algorithm
@@ -78,28 +78,28 @@ def trained(
     return policy, learner, metrics
 
 
-ALGORITHMS = ["algorithm=grpo", "algorithm=ppo", "algorithm=rloo", "algorithm=reinforce"]
+ALGORITHMS = ["algorithm=grpo algorithm.epochs=2", "algorithm=ppo algorithm.epochs=2", "algorithm=rloo", "algorithm=reinforce"]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_population_of_three_equals_three_runs_of_one(algorithm: str) -> None:
-    together, learner, metrics = trained([0, 1, 2], algorithm)
+    together, learner, metrics = trained([0, 1, 2], *algorithm.split())
     for slot in range(3):
-        alone, single, own = trained([slot], algorithm)
+        alone, single, own = trained([slot], *algorithm.split())
         torch.testing.assert_close(alone.block.data[0], together.block.data[slot], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(single.optimizer.first[0], learner.optimizer.first[slot], rtol=1e-3, atol=1e-5)
         for mine, all_ in zip(own, metrics, strict=True):
             for name in ("grad_norm", "loss", "entropy", "kl"):
                 torch.testing.assert_close(mine[name][0], all_[name][slot], rtol=1e-3, atol=1e-5)
-    start = policy_of(config(algorithm), 3)
+    start = policy_of(config(*algorithm.split()), 3)
     shake(start)
     assert not torch.allclose(start.block.data, together.block.data, atol=1e-4)
 
 
 @pytest.mark.parametrize("algorithm", ["algorithm=grpo", "algorithm=ppo"])
 def test_micro_batches_change_nothing(algorithm: str) -> None:
-    whole, _, _ = trained([0, 1], algorithm, micro_batch=4)
-    pieces, _, _ = trained([0, 1], algorithm, micro_batch=1)
+    whole, _, _ = trained([0, 1], algorithm, "algorithm.epochs=2", micro_batch=4)
+    pieces, _, _ = trained([0, 1], algorithm, "algorithm.epochs=2", micro_batch=1)
     torch.testing.assert_close(whole.block.data, pieces.block.data, rtol=1e-4, atol=1e-5)
 
 
