@@ -31,9 +31,15 @@ SMALL = [
 ]
 
 
+def small(*overrides: str) -> list[str]:
+    """`overrides` on top of those that make the default experiment small."""
+    other_stages = any(line.startswith("pipeline=") for line in overrides)
+    return [line for line in SMALL if not (other_stages and line.startswith("pipeline."))] + list(overrides)
+
+
 def config(*overrides: str) -> Config:
     """The default config, small, with `overrides`."""
-    composed = compose([*SMALL, *overrides])
+    composed = compose(small(*overrides))
     return build(composed.values, composed.provenance, composed.choices)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -173,7 +173,7 @@ class Training:
             self._update(algorithm)
         fitness, episodes = self.player.fitness(self._fitness_tasks, progress.generation)
         self._count(episodes)
-        self._send_episodes("fitness", episodes, None)
+        self._send_episodes("fitness", episodes)
         self._evolve(fitness)
 
     def _update(self, algorithm: Algorithm) -> None:
@@ -228,7 +228,8 @@ class Training:
             progress.environment_turns,
         )
         self.trackers.update(record)
-        self._send_episodes("train", scored.episodes, outcomes)
+        outcome_of = {id(episode): outcome for episode, outcome in zip(scored.episodes, outcomes, strict=True)}
+        self._send_episodes("train", episodes, [outcome_of.get(id(episode)) for episode in episodes])
         progress.update += 1
         for alarm in self.watch.update(record):
             progress.alarms.append(asdict(alarm))
@@ -310,7 +311,7 @@ class Training:
         self.policy.block.load(kept[best].expand_as(kept))
         final, episodes = self.player.final(self._final_tasks)
         self.policy.block.load(kept)
-        self._send_episodes("final", episodes, None)
+        self._send_episodes("final", episodes)
         return {
             "name": self.config.name,
             "seed": self.config.seed,
@@ -335,14 +336,11 @@ class Training:
             self.progress.policy_tokens += sum(episode.policy_tokens for episode in episodes)
         self.progress.environment_turns += sum(len(episode.turns) for episode in episodes)
 
-    def _send_episodes(self, split: str, episodes: list[Episode], outcomes: list[float] | None) -> None:
+    def _send_episodes(self, split: str, episodes: list[Episode], outcomes: Sequence[float | None] = ()) -> None:
         if self.processes.main and self.config.tracker.episodes:
-            given = outcomes if outcomes is not None else [None] * len(episodes)
-            self.trackers.episodes(
-                self.progress.generation,
-                split,
-                [transcript(e, cast("float | None", o)) for e, o in zip(episodes, given, strict=True)],
-            )
+            given = outcomes or [None] * len(episodes)
+            transcripts = [transcript(e, outcome) for e, outcome in zip(episodes, given, strict=True)]
+            self.trackers.episodes(self.progress.generation, split, transcripts)
 
 
 def _interval(success: Success) -> dict[str, Any]:

@@ -23,12 +23,11 @@ from evo_hpo.config.provenance import write
 from evo_hpo.runtime.checkpoints import Checkpoints
 from evo_hpo.runtime.run import resume, run
 from evo_hpo.tracking.core import Alarm, Base, GenerationRecord, UpdateRecord
-from tests.building import SMALL
+from tests.building import small
 from tests.runtime import worlds
 
 LAUNCH = paths.PACKAGE.parent / "launch.py"
 QUICK = [
-    *SMALL,
     "plugins=[tests]",
     "~env",
     "+env={_target_: tests.runtime.worlds.Stopping}",
@@ -36,17 +35,23 @@ QUICK = [
     "rollout.tasks=1",
     "evaluation.tasks=4",
     "evaluation.final_tasks=6",
-    "pipeline.stages.train.generations=3",
 ]
+THREE = "pipeline.stages.train.generations=3"
 # Steps of the environment that this makes: 6 episodes of the base, then in each generation 3 members x 4 episodes of
 # training and as many of evaluation, then 6 episodes of the best; of 3 turns each.
 BASE, GENERATION = 18, 72
 CLOCKS = ("seconds", "peak_rss_mb")  # what may differ between two runs that are the same
 
 
+def quick(*overrides: str) -> list[str]:
+    """`overrides` on top of those that make a run quick, and of three generations."""
+    stages = [] if any(line.startswith("pipeline=") for line in overrides) else [THREE]
+    return small(*QUICK, *stages, *overrides)
+
+
 def started(folder: Path, *overrides: str) -> dict[str, Any]:
     """A quick run in `folder`, in this process. Returns its result."""
-    composed = compose([*QUICK, *overrides])
+    composed = compose(quick(*overrides))
     folder.mkdir(parents=True)
     write(folder, composed.values, composed.provenance)
     config = build(composed.values, composed.provenance, composed.choices)

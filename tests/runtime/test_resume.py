@@ -10,7 +10,7 @@ import pytest
 
 from evo_hpo.config.errors import ConfigError, UserError
 from evo_hpo.runtime.checkpoints import Checkpoints
-from tests.runtime.support import BASE, GENERATION, QUICK, Left, process, resumed, started, stored
+from tests.runtime.support import BASE, GENERATION, Left, process, quick, resumed, started, stored
 from tests.runtime.worlds import SIGNAL, SIGNAL_AT
 
 
@@ -79,7 +79,7 @@ def test_a_run_can_go_on_from_an_older_generation_and_the_newer_checkpoints_are_
 def test_a_process_that_is_killed_leaves_a_run_that_ends_the_same(unbroken: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     killed = process(
-        [*QUICK, f"hydra.run.dir={folder}"], tmp_path, **{SIGNAL_AT: str(BASE + GENERATION + 50), SIGNAL: "SIGKILL"}
+        quick(f"hydra.run.dir={folder}"), tmp_path, **{SIGNAL_AT: str(BASE + GENERATION + 50), SIGNAL: "SIGKILL"}
     )
     assert killed.wait(timeout=120) == -signal.SIGKILL
     assert Checkpoints(folder, 3).generations() and not (folder / "result.json").exists()

@@ -21,12 +21,12 @@ SIGNAL_AT, SIGNAL, FILE_LIMIT = "WORLD_SIGNAL_AT", "WORLD_SIGNAL", "WORLD_FILE_L
 class Stopping(Environment):
     """Lasts `length` turns whatever the agent does, so that steps can be counted; what it says decides the success.
 
-    At the step of this process that `WORLD_SIGNAL_AT` counts, it sends the process the signal `WORLD_SIGNAL`, or lets the
-    disk be full: files cannot grow beyond `WORLD_FILE_LIMIT` bytes from then on.
+    At the step of this process that `WORLD_SIGNAL_AT` counts, it sends the process the signal `WORLD_SIGNAL`, or lets
+    the disk be full: files cannot grow beyond `WORLD_FILE_LIMIT` bytes from then on.
     """
 
     length: int = 3
-    features: ClassVar[frozenset[Feature]] = frozenset({Feature.TURN_REWARDS})
+    features: ClassVar[frozenset[Feature]] = frozenset({Feature.TURN_REWARDS, Feature.EXPERT})
     steps: ClassVar[int] = 0
 
     _said: list[str] = field(default_factory=list, init=False, repr=False)
@@ -48,6 +48,9 @@ class Stopping(Environment):
         luck = (sum(map(ord, "".join(self._said))) + self._seed) % 3
         done = len(self._said) == self.length
         return Step(f"{luck}?", reward=luck / 10, done=done, success=done and luck == 0)
+
+    def expert(self) -> str:
+        return "up" if self._seed % 2 else "down"
 
 
 @dataclass
