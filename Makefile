@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The first that runs: a version manager may answer to a name that it cannot start.
-PYTHON ?= $(shell for name in python3.12 python3.11 python3; do \
+PYTHON ?= $(shell for name in python3.11 python3.12 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$name && break; done)
 # Small tensors: two test processes with one thread each are faster than one process with two.
 WORKERS ?= 2

@@ -3,8 +3,9 @@
     python benchmarks/population.py            both sizes: 4 and 16 rows a member
     python benchmarks/population.py --rows 4   one of them
 
-Both sides sample the same tokens (the noise belongs to the member), train on the same rows and end with the same weights, which
-is checked. Start-up, and the first update of each side, are excluded. Every side runs in a process of its own.
+Both sides sample the same tokens (the noise belongs to the member), train on the same rows and end with the same
+weights, which is checked. Start-up, and the first update of each side, are excluded. Every side runs in a process of its
+own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def measure(rows: int, slots: list[int], updates: int, threads: int, overrides: 
     from evo_hpo.tracking.core import Trackers
 
     torch.set_num_threads(threads)
-    composed = compose([f"rollout.tasks={rows // 4}", "rollout.group_size=4", "rollout.slots=16", "tracker=off", *overrides])
+    composed = compose(
+        [f"rollout.tasks={rows // 4}", "rollout.group_size=4", "rollout.slots=16", "tracker=off", *overrides]
+    )
     config = build(composed.values, composed.provenance, composed.choices)
     processes = Processes(cpu=config.device == "cpu" or not torch.cuda.is_available())
     policy = population_of(config, processes.device, len(slots), slots)
@@ -96,13 +99,16 @@ def compare(rows: int, updates: int, threads: int, overrides: list[str]) -> None
     assert sum(one["tokens"] for one in alone) == together["tokens"], "both sides must sample the same tokens"
     difference = max(abs(one["sums"][0] - total) for one, total in zip(alone, together["sums"], strict=True))
     assert difference < 0.1, f"both sides must end with the same weights; their sums differ by {difference}"
-    print(f"\n{rows} rows a member, {MEMBERS} members, {updates} updates, {threads} threads, {together['tokens']:,} sampled tokens")
+    print(f"\n{MEMBERS} members, {rows} rows each, {updates} updates, {threads} threads, {together['tokens']:,} tokens")
     print(f"{'':10}{'population':>12}{'8 runs':>12}{'ratio':>12}")
     for name in ("rollout", "update"):
         line(name, together[name], sum(one[name] for one in alone))
     line("whole", together["rollout"] + together["update"], sum(one["rollout"] + one["update"] for one in alone))
     one = statistics.fmean(run["peak_mb"] for run in alone)
-    print(f"{'memory':10}{together['peak_mb']:>9.0f} MB{MEMBERS * one:>9.0f} MB{'1/' + format(MEMBERS * one / together['peak_mb'], '.1f'):>12}   (8 processes of {one:.0f} MB)")
+    ratio = f"1/{MEMBERS * one / together['peak_mb']:.1f}"
+    print(
+        f"{'memory':10}{together['peak_mb']:>9.0f} MB{MEMBERS * one:>9.0f} MB{ratio:>12}   (8 processes of {one:.0f} MB)"
+    )
 
 
 def line(name: str, together: float, alone: float) -> None:

@@ -1,1 +1,1 @@
-"""Evolution: `space` where hyperparameters lie and how they move · `hyperparameters` who has which · `strategies` who survives"""
+"""Evolution: `space` where values lie and move · `hyperparameters` who has which · `strategies` who survives"""

@@ -1,1 +1,1 @@
-"""Learning: `scoring` episodes to rewards · `batch` episodes to rows · `learner` one update · `optimizer` · `diagnostics`"""
+"""Learning: `scoring` episodes · `batch` of rows · `learner` one update · `optimizer` · `diagnostics`"""

@@ -7,7 +7,7 @@ linear modules as forward hooks, so that any architecture keeps its classes and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ class LoraShape:
 class Route:
     """Whose adapters the next forward passes use, and how many members the rows are split between."""
 
-    weights: dict[str, tuple[Tensor, Tensor]]
+    weights: Mapping[str, tuple[Tensor, Tensor]]
     members: int
     scale: float
 

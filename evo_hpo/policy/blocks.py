@@ -1,4 +1,4 @@
-"""All parameters of one kind, of all members, as one matrix [N, P]: optimiser, clone and checkpoint are one operation each."""
+"""All parameters of one kind as one matrix [N, P]: optimiser, clone and checkpoint are one operation each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-
-# Gradients are strided views on purpose: one row per member. The warning is about a speed that was measured not to matter.
+# Gradients are strided views on purpose, one row per member; the warning is about a speed that does not matter here.
 warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from envs.core import Environment, Episode, Step, StopReason, Turn
 from evo_hpo.policy.chat import ChatFormat
@@ -65,14 +66,14 @@ def play(
         acting = []
         for one in running:
             assert one.ids is not None or one.episode.stop is not None
-            if one.episode.stop is None and sampler.length(one.conversation) + len(one.ids or []) + max_action_tokens > max_context:
+            needed = sampler.length(one.conversation) + len(one.ids or []) + max_action_tokens
+            if one.episode.stop is None and needed > max_context:
                 one.episode.stop, one.episode.final_observation = StopReason.CONTEXT_OVERFLOW, one.observation
             if one.episode.stop is None:
                 acting.append(one)
         actions = sampler.act([Request(one.conversation, one.ids or [], one.assignment.key) for one in acting])
         texts = [chat.decode(action.ids) for action in actions]
-        calls = [lambda one=one, text=text: _step(one.environment, text) for one, text in zip(acting, texts, strict=True)]
-        outcomes = pool.run(calls)
+        outcomes = pool.run([partial(_step, one.environment, text) for one, text in zip(acting, texts, strict=True)])
         for one, action, text, outcome in zip(acting, actions, texts, outcomes, strict=True):
             _record(one, action, text, outcome, chat, version)
         for one in running:
@@ -99,7 +100,7 @@ def _admit(
             index = queue.popleft()
             a = assignments[index]
             started.append(_Running(index, a, environment.fresh(), conversation, Episode(a.task, a.member, a.group)))
-    outcomes = pool.run([lambda one=one: _reset(one.environment, one.assignment.task) for one in started])
+    outcomes = pool.run([partial(_reset, one.environment, one.assignment.task) for one in started])
     for one, outcome in zip(started, outcomes, strict=True):
         if _failed(one, outcome):
             continue

@@ -134,7 +134,9 @@ def test_a_misspelt_dimension_names_the_right_one() -> None:
 
 def test_an_optional_dimension_is_left_out_where_the_algorithm_has_no_such_key() -> None:
     loaded("evolution=truncation", "algorithm=reinforce")
-    [sentence] = refusals("evolution=truncation", "algorithm=reinforce", "evolution.space.algorithm.objective.clip_low.optional=false")
+    [sentence] = refusals(
+        "evolution=truncation", "algorithm=reinforce", "evolution.space.algorithm.objective.clip_low.optional=false"
+    )
     assert sentence.startswith("evolution.space has algorithm.objective.clip_low, which cannot evolve in this run")
     assert "write optional: true" in sentence
 

@@ -30,7 +30,7 @@ VALUES = {
 
 
 def episodes_of(members: Sequence[int], observation: int = 0) -> list[Episode]:
-    """Four episodes of one task per member, two turns each, of different lengths; the same for a member whoever is beside it."""
+    """Four episodes of one task per member, two turns each, of different lengths; a member's own whoever is beside it."""
     made = []
     for place, slot in enumerate(members):
         generator = torch.Generator().manual_seed(slot)
@@ -60,7 +60,11 @@ def with_real_logprobs(policy: Policy, batch: Batch) -> Batch:
 
 
 def trained(
-    slots: Sequence[int], *overrides: str, updates: int = 3, values: dict[str, list[Any]] | None = None, micro_batch: int = 4,
+    slots: Sequence[int],
+    *overrides: str,
+    updates: int = 3,
+    values: dict[str, list[Any]] | None = None,
+    micro_batch: int = 4,
     change: Any = lambda batch: batch,
 ) -> tuple[Policy, Learner, list[dict[str, torch.Tensor]]]:
     settings = config("algorithm.minibatches=1", *overrides)
@@ -78,7 +82,12 @@ def trained(
     return policy, learner, metrics
 
 
-ALGORITHMS = ["algorithm=grpo algorithm.epochs=2", "algorithm=ppo algorithm.epochs=2", "algorithm=rloo", "algorithm=reinforce"]
+ALGORITHMS = [
+    "algorithm=grpo algorithm.epochs=2",
+    "algorithm=ppo algorithm.epochs=2",
+    "algorithm=rloo",
+    "algorithm=reinforce",
+]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -155,11 +164,16 @@ def test_after_a_warm_start_kl_to_the_frozen_start_is_zero() -> None:
     shake(policy)
     batch = with_real_logprobs(policy, batch_of([0, 1]))
     drifted = Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(
-        batch, replace(settings.algorithm, optimizer=replace(settings.algorithm.optimizer, learning_rate=1e-12)), Sampling.same(2, 1.0), 0
+        batch,
+        replace(settings.algorithm, optimizer=replace(settings.algorithm.optimizer, learning_rate=1e-12)),
+        Sampling.same(2, 1.0),
+        0,
     )
     assert drifted["kl"].min() > 1e-5
     policy.freeze_reference()
-    metrics = Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(batch, settings.algorithm, Sampling.same(2, 1.0), 0)
+    metrics = Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(
+        batch, settings.algorithm, Sampling.same(2, 1.0), 0
+    )
     assert metrics["kl"].abs().max() < 1e-7
 
 
@@ -193,7 +207,9 @@ def test_observation_tokens_get_no_gradient_as_targets() -> None:
     policy = policy_of(config(), 1)
     batch = batch_of([0])
     with policy.acting("policy"):
-        logprob, entropy = policy.logprobs(batch.ids_RT, batch.tokens.mask_RT, Sampling.same(4, 1.0), entropy_gradient=True)
+        logprob, entropy = policy.logprobs(
+            batch.ids_RT, batch.tokens.mask_RT, Sampling.same(4, 1.0), entropy_gradient=True
+        )
     assert torch.all(logprob[~batch.tokens.mask_RT] == 0) and torch.all(entropy[~batch.tokens.mask_RT] == 0)
 
 
@@ -238,11 +254,17 @@ def test_failed_episodes_leave_baseline_and_loss() -> None:
     rewards = [[0.0, r] for r in (1.0, 0.5, 0.0, 1.0, 0.0, 0.5, -0.5)]
     policy = policy_of(settings, 2)
     shake(policy)
-    batch = with_real_logprobs(policy, build_batch(episodes, rewards, [r[1] for r in rewards], 2, 0, torch.device("cpu")))
-    Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(batch, settings.algorithm, Sampling.same(2, 1.0), 0)
+    batch = with_real_logprobs(
+        policy, build_batch(episodes, rewards, [r[1] for r in rewards], 2, 0, torch.device("cpu"))
+    )
+    Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(
+        batch, settings.algorithm, Sampling.same(2, 1.0), 0
+    )
     alone = policy_of(settings, 1, [0])
     shake(alone)
-    own = with_real_logprobs(alone, build_batch(episodes[:3], rewards[:3], [r[1] for r in rewards[:3]], 1, 0, torch.device("cpu")))
+    own = with_real_logprobs(
+        alone, build_batch(episodes[:3], rewards[:3], [r[1] for r in rewards[:3]], 1, 0, torch.device("cpu"))
+    )
     Learner(alone, settings.algorithm, Processes(cpu=True), 4).update(own, settings.algorithm, Sampling.same(1, 1.0), 0)
     torch.testing.assert_close(policy.block.data[0], alone.block.data[0], rtol=1e-4, atol=1e-5)
 
@@ -288,5 +310,3 @@ def test_kl_in_the_reward_reaches_the_advantages() -> None:
 def test_the_critic_learns_what_the_rewards_are() -> None:
     _, _, metrics = trained([0, 1, 2], "algorithm=ppo", "algorithm.critic.optimizer.learning_rate=0.003", updates=40)
     assert (metrics[-1]["value_loss"] < 0.3 * metrics[0]["value_loss"]).all(), [m["value_loss"] for m in metrics]
-
-

@@ -26,7 +26,8 @@ def test_ten_steps_equal_torch_adamw_with_clipping_on_each_member() -> None:
     block = block_of(3)
     alone = [torch.nn.Parameter(block.data[m].clone()) for m in range(3)]
     optimizers = [
-        torch.optim.AdamW([p], lr=rates[m], betas=(0.9, 0.99), eps=1e-8, weight_decay=decays[m]) for m, p in enumerate(alone)
+        torch.optim.AdamW([p], lr=rates[m], betas=(0.9, 0.99), eps=1e-8, weight_decay=decays[m])
+        for m, p in enumerate(alone)
     ]
     ours = PopulationAdamW(block)
     settings = AdamW(

@@ -15,7 +15,8 @@ CHATML = (
 PREFILLED = CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n")
 FORGETFUL = (  # drops the texts of earlier assistant messages, as templates of reasoning models do
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
-    "{% if m['role'] == 'assistant' and not loop.last %}{{ m['content'].split('</think>')[-1] }}{% else %}{{ m['content'] }}{% endif %}"
+    "{% if m['role'] == 'assistant' and not loop.last %}{{ m['content'].split('</think>')[-1] }}"
+    "{% else %}{{ m['content'] }}{% endif %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
@@ -63,7 +64,9 @@ def test_markers_inside_an_observation_stay_text() -> None:
 
 
 def test_instructions_become_the_system_message_or_lead_the_first_observation() -> None:
-    assert text_of(chat(), chat().first("..@", "Reach *.")) == "<|system|>Reach *.<|end|><|user|>..@<|end|><|assistant|>"
+    assert (
+        text_of(chat(), chat().first("..@", "Reach *.")) == "<|system|>Reach *.<|end|><|user|>..@<|end|><|assistant|>"
+    )
     assert "user\nReach *.\n\n..@<|im_end|>" in text_of(chat(NO_SYSTEM), chat(NO_SYSTEM).first("..@", "Reach *."))
 
 

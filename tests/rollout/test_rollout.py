@@ -33,7 +33,9 @@ def episodes_of(
     limit: float = 5.0,
 ) -> list[Episode]:
     assignments = [
-        Assignment(m, g, task, key("test", slot, g)) for g, task in enumerate(tasks) for m, slot in enumerate(policy.slots)
+        Assignment(m, g, task, key("test", slot, g))
+        for g, task in enumerate(tasks)
+        for m, slot in enumerate(policy.slots)
     ]
     sampler = FusedSampler(
         policy, sampling or Sampling.same(policy.members, 1.0), slots, max_action_tokens, max_context
@@ -58,7 +60,9 @@ def test_recorded_logprobs_are_those_of_the_trainer_on_the_same_ids(policy: Poli
     sampling = Sampling(torch.tensor([0.7, 1.0, 1.3]), torch.tensor([0, 5, 0]), torch.tensor([1.0, 1.0, 0.9]))
     for episode in episodes_of(policy, FrozenLake(), sampling=sampling):
         ids = [i for turn in episode.turns for i in turn.observation_ids + turn.action_ids]
-        mask = [sampled for t in episode.turns for sampled in [False] * len(t.observation_ids) + [True] * len(t.action_ids)]
+        mask = [
+            sampled for t in episode.turns for sampled in [False] * len(t.observation_ids) + [True] * len(t.action_ids)
+        ]
         rows = torch.tensor(ids).repeat(policy.members, 1)
         masks = torch.tensor(mask).repeat(policy.members, 1)
         with torch.no_grad(), policy.acting("policy"):
@@ -77,7 +81,9 @@ def test_a_population_samples_what_its_members_sample_alone(policy: Policy) -> N
 
 def test_the_number_of_slots_changes_nothing(policy: Policy) -> None:
     tasks = range(10)
-    assert said(episodes_of(policy, FrozenLake(), tasks, slots=2)) == said(episodes_of(policy, FrozenLake(), tasks, slots=10))
+    assert said(episodes_of(policy, FrozenLake(), tasks, slots=2)) == said(
+        episodes_of(policy, FrozenLake(), tasks, slots=10)
+    )
 
 
 def test_every_action_ends_with_the_stop_token_unless_it_is_truncated(policy: Policy) -> None:
