@@ -49,7 +49,7 @@ class PolicyGradient(Algorithm):
 
         if not self.objective.off_policy and self.epochs * self.minibatches > 1:
             raise ValueError(
-                f"objective={type(self.objective).__name__} uses no ratio, so every step after the first would be off-policy; "
+                f"objective={type(self.objective).__name__} uses no ratio, so a step after the first is off-policy; "
                 "write epochs=1 and minibatches=1, or objective=clipped"
             )
 

@@ -4,8 +4,8 @@
     python benchmarks/population.py --rows 4   one of them
 
 Both sides sample the same tokens (the noise belongs to the member), train on the same rows and end with the same
-weights, which is checked. Start-up, and the first update of each side, are excluded. Every side runs in a process of its
-own.
+weights, which is checked. Start-up, and the first update of each side, are excluded. Every side runs in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def compare(rows: int, updates: int, threads: int, overrides: list[str]) -> None
     one = statistics.fmean(run["peak_mb"] for run in alone)
     ratio = f"1/{MEMBERS * one / together['peak_mb']:.1f}"
     print(
-        f"{'memory':10}{together['peak_mb']:>9.0f} MB{MEMBERS * one:>9.0f} MB{ratio:>12}   (8 processes of {one:.0f} MB)"
+        f"{'memory':10}{together['peak_mb']:>9.0f} MB{MEMBERS * one:>9.0f} MB{ratio:>12}  (8 processes of {one:.0f} MB)"
     )
 
 

@@ -33,6 +33,7 @@ from evo_hpo.runtime.progress import Progress
 from evo_hpo.runtime.tasks import Tasks
 from evo_hpo.tracking.alarms import Watch
 from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, MemberUpdate, Trackers, UpdateRecord
+from evo_hpo.tracking.progress import number, short_names
 from evo_hpo.tracking.transcripts import transcript
 
 
@@ -363,11 +364,9 @@ def _in_words(
     own = "no usable fitness" if math.isnan(rates[member]) else f"fitness {rates[member]:.3f}"
     if fate.parent == member:
         return f"member {member} ({own}) stays: {fate.reason}"
-    old = before[fate.parent]
+    old, names = before[fate.parent], short_names(sorted(after[member]))
     changes = [
-        f"{name.rsplit('.', 1)[-1]} {old[name]:.4g} to {new:.4g}"
-        for name, new in after[member].items()
-        if new != old[name] and not isinstance(new, str)
+        f"{names[name]} {number(old[name])} to {number(new)}" for name, new in after[member].items() if new != old[name]
     ]
     moved = f"; {', '.join(changes)}" if changes else ""
     donor = f"member {fate.parent} (fitness {rates[fate.parent]:.3f})"

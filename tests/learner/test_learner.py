@@ -30,7 +30,7 @@ VALUES = {
 
 
 def episodes_of(members: Sequence[int], observation: int = 0) -> list[Episode]:
-    """Four episodes of one task per member, two turns each, of different lengths; a member's own whoever is beside it."""
+    """Four episodes of one task per member, two turns each, of different lengths; a member's own in any company."""
     made = []
     for place, slot in enumerate(members):
         generator = torch.Generator().manual_seed(slot)
