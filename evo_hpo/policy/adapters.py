@@ -78,8 +78,9 @@ class Router:
                 )
             down, up = route.weights[name]
             flat = x.reshape(route.members, -1, x.shape[-1])
-            delta = torch.bmm(torch.bmm(flat, down.to(x.dtype)), up.to(x.dtype))
-            return output + route.scale * delta.view(output.shape)
+            inner = torch.bmm(flat, down.to(x.dtype))
+            base = output.reshape(route.members, -1, output.shape[-1])
+            return torch.baddbmm(base, inner, up.to(x.dtype), alpha=route.scale).view(output.shape)
 
         return add_delta
 
