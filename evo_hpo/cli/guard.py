@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from evo_hpo.config.errors import ConfigError, UserError
 
 WRONG_INPUT = 2
 INTERRUPTED = 130  # as a shell counts SIGINT
+PATIENCE = 10.0  # seconds that a quiet process gives the one that speaks, as the launcher ends all with the first
 
 
 def guarded(action: Callable[[], None], full_errors: bool = False, quiet: bool = False) -> int:
@@ -26,11 +28,13 @@ def guarded(action: Callable[[], None], full_errors: bool = False, quiet: bool =
     except UserError as error:
         if full_errors:
             traceback.print_exc()
-        if not quiet:
+        if quiet:
+            time.sleep(PATIENCE)
+        else:
             sentences = error.problems if isinstance(error, ConfigError) else str(error).splitlines()
             print("\n".join(f"error: {sentence}" for sentence in sentences), file=sys.stderr)
         return WRONG_INPUT
     except KeyboardInterrupt as error:
-        print(f"stopped by {error or 'Ctrl-C'}", file=sys.stderr)
+        print(f"stopped by {str(error) or 'Ctrl-C'}", file=sys.stderr)
         return INTERRUPTED
     return 0

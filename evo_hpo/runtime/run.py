@@ -202,6 +202,6 @@ def _trackers(config: Config, jsonl: JsonlTracker) -> list[Tracker]:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
-        return f"stopped by {error or 'Ctrl-C'}"
+        return f"stopped by {str(error) or 'Ctrl-C'}"
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evo_hpo.cli import guard
 from evo_hpo.cli.launch import main
 from evo_hpo.config import paths
 from evo_hpo.config.compose import compose
@@ -105,6 +106,7 @@ def test_only_the_first_of_several_processes_speaks(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(guard, "PATIENCE", 0.0)
     assert main(["rollout.tasks=0"]) == 2
     assert capsys.readouterr().err == "" and list(here.iterdir()) == []
 
