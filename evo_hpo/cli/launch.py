@@ -48,11 +48,36 @@ def _launch(arguments: list[str]) -> None:
     # Hydra would print the errors of the job itself, with half a traceback.
     os.environ[FULL_ERROR] = "1"
     sys.argv = [sys.argv[0], *arguments]
-    hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name=CONFIG_NAME)(job)()
+    error = None
+    try:
+        hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name=CONFIG_NAME)(job)()
+    except Failed as failed:
+        error = failed.error
+    if error is not None:
+        raise error
+
+
+class Failed(BaseException):
+    """Carries an error past Hydra, which would print all overrides with it, secrets included."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def job(tree: DictConfig) -> dict[str, Any]:
-    """One run, in the folder that Hydra made for it. Returns the content of its result.json."""
+    """One run, in the folder that Hydra made for it. Returns the content of its result.json.
+
+    Raises:
+        Failed: with whatever the run raised.
+    """
+    try:
+        return _job(tree)
+    except Exception as error:
+        raise Failed(error) from error
+
+
+def _job(tree: DictConfig) -> dict[str, Any]:
     search.register()
     hydra_config = HydraConfig.get()
     folder = Path(str(hydra_config.runtime.output_dir))

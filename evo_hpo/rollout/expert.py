@@ -39,13 +39,9 @@ def demonstrate(
     ]
     episodes = []
     for g, (task, outcome) in enumerate(zip(tasks, pool.run(calls), strict=True)):
-        if outcome.timed_out:
-            episodes.append(
-                Episode(task, 0, g, stop=StopReason.ENV_TIMEOUT, error="the environment did not answer in time")
-            )
-        elif outcome.error is not None:
-            error = f"{type(outcome.error).__name__}: {outcome.error}"
-            episodes.append(Episode(task, 0, g, stop=StopReason.ENV_ERROR, error=error))
+        if outcome.complaint:
+            stop = StopReason.ENV_TIMEOUT if outcome.timed_out else StopReason.ENV_ERROR
+            episodes.append(Episode(task, 0, g, stop=stop, error=outcome.complaint))
         else:
             episodes.append(outcome.value)
     return [replace(episode, member=member) for member in range(members) for episode in episodes]

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from evo_hpo.tracking.secrets import scrub
+
 
 @dataclass
 class Outcome:
@@ -16,6 +18,15 @@ class Outcome:
     value: Any = None
     error: BaseException | None = None
     timed_out: bool = False
+
+    @property
+    def complaint(self) -> str:
+        """What went wrong, without secrets (a client may quote its key when it is refused); empty if nothing did."""
+        if self.timed_out:
+            return "the environment did not answer in time"
+        if self.error is None:
+            return ""
+        return str(scrub({"error": f"{type(self.error).__name__}: {self.error}"})["error"])
 
 
 @dataclass

@@ -120,11 +120,9 @@ def _step(environment: Environment, action: str) -> tuple[object, Step]:
 
 
 def _failed(one: _Running, outcome: Outcome) -> bool:
-    if outcome.timed_out:
-        one.episode.stop, one.episode.error = StopReason.ENV_TIMEOUT, "the environment did not answer in time"
-    elif outcome.error is not None:
-        error = outcome.error
-        one.episode.stop, one.episode.error = StopReason.ENV_ERROR, f"{type(error).__name__}: {error}"
+    if outcome.complaint:
+        one.episode.stop = StopReason.ENV_TIMEOUT if outcome.timed_out else StopReason.ENV_ERROR
+        one.episode.error = outcome.complaint
     return one.episode.stop is not None
 
 

@@ -27,7 +27,7 @@ from evo_hpo.runtime.training import Training
 from evo_hpo.tracking.console import ConsoleTracker
 from evo_hpo.tracking.core import RunInfo, Tracker, Trackers
 from evo_hpo.tracking.jsonl import LINEAGE, JsonlTracker, rewind
-from evo_hpo.tracking.secrets import scrub
+from evo_hpo.tracking.secrets import learn, scrub
 from evo_hpo.tracking.wandb import WandbTracker
 
 RESULT, SCHEDULE, BEST = "result.json", "schedule.yaml", "best"
@@ -41,6 +41,7 @@ def run(config: Config, resolved: Mapping[str, Any], provenance: Mapping[str, st
     """
     processes = processes_of(config)
     folder = Path(processes.same(str(folder)))
+    learn(resolved)
     with _owned(folder, config, processes):
         return _work(config, scrub(resolved), folder, processes, None)
 
@@ -52,6 +53,7 @@ def resume(folder: Path, overrides: list[str]) -> dict[str, Any]:
         UserError: no intact checkpoint, another process in the folder, or overrides that would change what is learned.
     """
     asked = asked_for(folder, overrides)
+    learn(asked.resolved)
     config, resolved = asked.config, scrub(asked.resolved)
     processes = processes_of(config)
     with _owned(folder, config, processes):

@@ -75,8 +75,8 @@ class Tasks:
             outcomes = self.pool.run([lambda seed=seed: _identity(self.environment, seed) for seed in part])  # type: ignore[misc]
             self._resets_work = self._resets_work or any(outcome.value for outcome in outcomes)
             if not self._resets_work and len(part) == TRIES:
-                error = outcomes[0].error or "it did not answer within rollout.step_timeout"
-                raise UserError(f"not one of {TRIES} resets of {type(self.environment).__name__} worked: {error}")
+                name = type(self.environment).__name__
+                raise UserError(f"not one of {TRIES} resets of {name} worked: {outcomes[0].complaint}")
             # a task whose reset fails is still a task: the episode that plays it will be counted as failed
             identities += [outcome.value or _by_seed(seed) for seed, outcome in zip(part, outcomes, strict=True)]
         return identities

@@ -25,6 +25,7 @@ KNOWN_SHAPES = re.compile(
 URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 ASSIGNMENT = re.compile(r"^([+~]{0,2}[\w.@/-]+)=(.+)$", re.DOTALL)
 SHORTEST = 6  # an environment value below this length is too common a string to be looked for inside others
+_learned: set[str] = set()
 
 
 def scrub(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,10 +33,21 @@ def scrub(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
     Secret are: values under a key that looks like one (`wandb_api_key`, `hf_token`, `password`, but not
     `max_action_tokens`, `policy_tokens`, `state_key` or `eos_token`); the values of environment variables with such a
-    name, wherever they occur; overrides like `judge.api_key=…` in lists; passwords in URLs; well-known key formats.
+    name, and those given to `learn`, wherever they occur; overrides like `judge.api_key=…` in lists; passwords in URLs;
+    well-known key formats.
     """
-    known = _environment_secrets()
+    known = _known_secrets()
     return {key: _clean(key, value, known) for key, value in mapping.items()}
+
+
+def learn(mapping: Mapping[str, Any]) -> None:
+    """Remove the secrets of `mapping` from now on wherever they occur, also in what an environment says of them."""
+    for key, value in mapping.items():
+        if isinstance(value, Mapping):
+            learn({str(inner): item for inner, item in value.items()})
+        elif isinstance(value, str) and value != REMOVED and len(value) >= SHORTEST:
+            if is_secret_name(key.rsplit(".", 1)[-1]):
+                _learned.add(value)
 
 
 def is_secret_name(name: str) -> bool:
@@ -48,8 +60,9 @@ def is_secret_name(name: str) -> bool:
     return len(words) == 1 or words[-2] not in HARMLESS_BEFORE
 
 
-def _environment_secrets() -> list[str]:
-    values = {value for name, value in os.environ.items() if value.strip() and is_secret_name(name)}
+def _known_secrets() -> list[str]:
+    values = {value for name, value in os.environ.items() if is_secret_name(name)} | _learned
+    values = {value for value in values if value.strip()}
     return sorted(values, key=len, reverse=True)  # the longer first, where one contains another
 
 

@@ -130,7 +130,9 @@ def test_play_shows_every_turn_and_what_came_of_it(finished: Path, capsys: pytes
     assert "\ntask 41\n    41?\n 1  " in out and "\ntask 42\n    42?\n 1  " in out
     assert out.count("\n 3  ") == 2, "three turns each"
     assert out.count(" after 3 turns (terminated)") == 2
-    assert out.rstrip().endswith(f"{out.count('success after') - out.count('no success after')} of 2 episodes succeeded")
+    assert out.rstrip().endswith(
+        f"{out.count('success after') - out.count('no success after')} of 2 episodes succeeded"
+    )
 
 
 def test_play_of_the_best_shows_episodes_that_the_result_was_measured_on(

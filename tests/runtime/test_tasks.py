@@ -73,7 +73,7 @@ def test_too_few_distinct_tasks_are_refused_in_a_sentence_after_a_few_thousand_r
 
 
 def test_an_environment_whose_every_reset_fails_is_refused_with_its_own_words() -> None:
-    with pytest.raises(UserError, match="not one of 16 resets of FewTasks worked: the server is down"):
+    with pytest.raises(UserError, match="not one of 16 resets of FewTasks worked: OSError: the server is down"):
         tasks_of(FewTasks(broken=True)).of("final", 64)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from envs.core import Environment, Episode, Feature, Step
-from envs.frozen_lake import FrozenLake
 from rewards.core import Score
 from rewards.environment import EnvironmentReward
 
@@ -54,14 +53,15 @@ class Stopping(Environment):
 
 
 @dataclass
-class Talkative(FrozenLake):
-    """FrozenLake that fails on every third task, with its key in the message."""
+class Talkative(Stopping):
+    """Fails at the end of every third episode, or of all, with its key in the message."""
 
     api_key: str = ""
+    always: bool = False
 
     def step(self, action: str) -> Step:
         answer = super().step(action)
-        if hash(self.task_key()) % 3 == 0:
+        if answer.done and (self.always or answer.reward == 0.1):
             raise ConnectionError(f"the server refused the key {self.api_key}")
         return answer
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from evo_hpo.tracking.secrets import REMOVED, is_secret_name, scrub
+from evo_hpo.tracking.secrets import REMOVED, is_secret_name, learn, scrub
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,11 @@ def test_overrides_urls_and_known_formats_are_cleaned() -> None:
 
 def test_dotted_keys_are_judged_by_their_last_part() -> None:
     assert scrub({"judge.api_key": "abc", "token.lr": "1e-3"}) == {"judge.api_key": REMOVED, "token.lr": "1e-3"}
+
+
+def test_a_secret_of_the_config_is_removed_from_what_is_said_of_it_later() -> None:
+    text = {"error": "the server refused correct-horse"}
+    assert scrub(text) == text
+    learn({"env": {"api_key": "correct-horse", "max_turns": 8, "token": "abc"}})
+    assert scrub(text) == {"error": f"the server refused {REMOVED}"}
+    assert scrub({"letters": "abc"}) == {"letters": "abc"}, "too short to be looked for"
