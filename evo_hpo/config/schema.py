@@ -106,7 +106,7 @@ class PipelineConfig:
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    micro_batch: Positive  # rows per member in one forward and backward pass
+    micro_tokens: Positive  # tokens in one forward and backward pass, all members together
     logit_chunk: Positive  # trained tokens whose logits are alive at once
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,12 +12,19 @@ from algorithms.policy_gradient import PolicyLoss
 from evo_hpo.runtime.processes import Processes
 
 
+SUPERVISED = ("loss", "tokens", "entropy")
+POLICY = (*SUPERVISED, "kl", "clip_fraction_low", "clip_fraction_high", "ratio_mean")
+CRITIC = ("value_loss",)
+
+
 class Sums:
     """Per-member sums over trained tokens. Every number is of what was trained; observations count nowhere."""
 
-    def __init__(self, members: int, device: torch.device) -> None:
+    def __init__(self, members: int, device: torch.device, *parts: Sequence[str]) -> None:
         self.members, self.device = members, device
-        self.sums: dict[str, Tensor] = {}
+        # there from the start, because a process without a row of its own takes part in every sum over processes
+        names = [name for part in parts for name in part]
+        self.sums: dict[str, Tensor] = {name: torch.zeros(members, device=device) for name in names}
         self.largest: dict[str, Tensor] = {"ratio_max": torch.zeros(members, device=device)}
         self.norms: dict[str, list[Tensor]] = {}
         self.stepped = torch.ones(members, device=device)
@@ -23,8 +32,7 @@ class Sums:
         self.passes: dict[str, int] = {}
 
     def _add(self, name: str, value_R: Tensor, member_R: Tensor) -> None:
-        total = self.sums.setdefault(name, torch.zeros(self.members, device=self.device))
-        total.index_add_(0, member_R, value_R.detach().float())
+        self.sums[name].index_add_(0, member_R, value_R.detach().float())
 
     def policy(
         self, loss: PolicyLoss, loss_R: Tensor, entropy_RT: Tensor, weight_RT: Tensor, tokens: TokenTable

@@ -21,7 +21,7 @@ from algorithms.kl import kl_estimate
 from algorithms.policy_gradient import PolicyGradient, policy_loss
 from algorithms.supervised import Supervised
 from evo_hpo.learner.batch import Batch
-from evo_hpo.learner.diagnostics import Sums
+from evo_hpo.learner.diagnostics import CRITIC, POLICY, SUPERVISED, Sums
 from evo_hpo.learner.optimizer import PopulationAdamW
 from evo_hpo.policy.noise import key
 from evo_hpo.policy.policy import Policy
@@ -47,8 +47,8 @@ class Learner:
         optimizer, critic_optimizer: population optimisers; their state is part of a checkpoint and of a clone.
     """
 
-    def __init__(self, policy: Policy, algorithm: Algorithm, processes: Processes, micro_batch: int) -> None:
-        self.policy, self.algorithm, self.processes, self.micro_batch = policy, algorithm, processes, micro_batch
+    def __init__(self, policy: Policy, algorithm: Algorithm, processes: Processes, micro_tokens: int) -> None:
+        self.policy, self.algorithm, self.processes, self.micro_tokens = policy, algorithm, processes, micro_tokens
         self.optimizer = PopulationAdamW(policy.block)
         self.critic_optimizer: PopulationAdamW | None = None
         if isinstance(algorithm, PolicyGradient) and algorithm.critic is not None:
@@ -82,7 +82,8 @@ class Learner:
     ) -> dict[str, Tensor]:
         batch = _filtered(batch, algorithm)
         frozen = self._before_first_step(batch, algorithm, sampling)
-        sums = Sums(self.policy.members, batch.ids_RT.device)
+        critic = CRITIC if algorithm.critic is not None else ()
+        sums = Sums(self.policy.members, batch.ids_RT.device, POLICY, critic)
         sums.advantages(frozen.advantage_RT, batch.tokens)
         for epoch in range(algorithm.epochs):
             for rows in self._minibatches(batch, algorithm.minibatches, (update, epoch)):
@@ -130,7 +131,7 @@ class Learner:
         return sums.metrics(self.processes)
 
     def _supervised(self, batch: Batch, algorithm: Supervised, sampling: Sampling, update: int) -> dict[str, Tensor]:
-        sums = Sums(self.policy.members, batch.ids_RT.device)
+        sums = Sums(self.policy.members, batch.ids_RT.device, SUPERVISED)
         rows = next(self._minibatches(batch, 1, (update, 0)))
         weight_RT = self._weights(batch, rows, algorithm)
         finite_N = torch.ones(self.policy.members, dtype=torch.bool, device=batch.ids_RT.device)
@@ -242,16 +243,21 @@ class Learner:
         yield from order.to(batch.ids_RT.device).tensor_split(min(count, batch.rows), dim=1)
 
     def _micro_batches(self, rows_NC: Tensor, batch: Batch) -> Iterator[tuple[Tensor, int]]:
-        """My share of the rows, `micro_batch` per member at a time, longest first, and the width that holds them."""
+        """My share of the rows, longest first, in parts of at most `micro_tokens` tokens, and the width of each part.
+
+        A part has equally many rows of every member, one at least.
+        """
         length_R = _lengths(batch.tokens.mask_RT)
         first = torch.arange(batch.members, device=rows_NC.device).unsqueeze(1) * batch.rows
         rows_NC = rows_NC + first
         order = length_R[rows_NC].argsort(dim=1, descending=True, stable=True)
         rows_NC = rows_NC.gather(1, order)[:, self.processes.rank :: self.processes.count]
-        for part_NC in rows_NC.split(self.micro_batch, dim=1):
-            width = int(length_R[part_NC].max()) if part_NC.numel() else 0
-            if width:
-                yield part_NC.reshape(-1), width
+        width_C = length_R[rows_NC].amax(0).tolist() if rows_NC.numel() else []
+        start = 0
+        while start < len(width_C) and width_C[start]:
+            count = max(1, self.micro_tokens // (batch.members * width_C[start]))
+            yield rows_NC[:, start : start + count].reshape(-1), width_C[start]
+            start += count
 
 
 def _filtered(batch: Batch, algorithm: PolicyGradient) -> Batch:

@@ -17,7 +17,7 @@ from evo_hpo.config.schema import Config
 
 # What does not change what is learned, up to rounding.
 CHANGEABLE = frozenset(
-    "on_alarm device threads rollout.threads rollout.step_timeout learner.micro_batch learner.logit_chunk".split()
+    "on_alarm device threads rollout.threads rollout.step_timeout learner.micro_tokens learner.logit_chunk".split()
 )
 
 

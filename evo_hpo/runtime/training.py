@@ -93,7 +93,7 @@ class Training:
             self.policy.add_critic()
             assert self.policy.critic is not None
             self.policy.critic.load(tensors["critic"])
-        self.learner = Learner(self.policy, self._stage.algorithm, self.processes, self.config.learner.micro_batch)
+        self.learner = Learner(self.policy, self._stage.algorithm, self.processes, self.config.learner.micro_tokens)
         for name, optimizer in (
             ("optimizer", self.learner.optimizer),
             ("critic_optimizer", self.learner.critic_optimizer),
@@ -150,7 +150,7 @@ class Training:
             self.policy.freeze_reference()  # what the stage before made is what this one may not drift from
             self.policy.critic = None
         algorithm: Algorithm = self._stage.algorithm
-        self.learner = Learner(self.policy, algorithm, self.processes, self.config.learner.micro_batch)
+        self.learner = Learner(self.policy, algorithm, self.processes, self.config.learner.micro_tokens)
         own = hyperparameters.of_algorithm(algorithm) | {
             f"rollout.{name}": getattr(self.config.rollout, name) for name in hyperparameters.ROLLOUT_KEYS
         }

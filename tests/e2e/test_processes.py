@@ -114,7 +114,7 @@ def test_two_processes_make_the_run_of_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo", "rloo", "reinforce"])
 def test_three_processes_make_the_run_of_one(tmp_path: Path, algorithm: str) -> None:
-    settings = [f"algorithm={algorithm}", "rollout.tasks=2", "learner.micro_batch=1", "+env.length=5"]
+    settings = [f"algorithm={algorithm}", "rollout.tasks=2", "learner.micro_tokens=1", "+env.length=5"]
     code, _, err = ended(process(quick(*settings, f"run_dir={tmp_path / 'runs'}"), tmp_path, torchrun(3)))
     assert code == 0, err
     [folder] = (tmp_path / "runs").iterdir()

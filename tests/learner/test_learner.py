@@ -64,14 +64,14 @@ def trained(
     *overrides: str,
     updates: int = 3,
     values: dict[str, list[Any]] | None = None,
-    micro_batch: int = 4,
+    micro_tokens: int = 10_000,
     change: Any = lambda batch: batch,
 ) -> tuple[Policy, Learner, list[dict[str, torch.Tensor]]]:
     settings = config("algorithm.minibatches=1", *overrides)
     policy = policy_of(settings, len(slots), slots)
     shake(policy)
     algorithm = settings.algorithm
-    learner = Learner(policy, algorithm, Processes(cpu=True), micro_batch)
+    learner = Learner(policy, algorithm, Processes(cpu=True), micro_tokens)
     chosen = {name: [column[slot] for slot in slots] for name, column in (VALUES if values is None else values).items()}
     known = hyperparameters.of_algorithm(algorithm)
     bound = hyperparameters.bind(algorithm, {k: v for k, v in chosen.items() if k in known}, torch.device("cpu"))
@@ -107,8 +107,8 @@ def test_a_population_of_three_equals_three_runs_of_one(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["algorithm=grpo", "algorithm=ppo"])
 def test_micro_batches_change_nothing(algorithm: str) -> None:
-    whole, _, _ = trained([0, 1], algorithm, "algorithm.epochs=2", micro_batch=4)
-    pieces, _, _ = trained([0, 1], algorithm, "algorithm.epochs=2", micro_batch=1)
+    whole, _, _ = trained([0, 1], algorithm, "algorithm.epochs=2", micro_tokens=10_000)
+    pieces, _, _ = trained([0, 1], algorithm, "algorithm.epochs=2", micro_tokens=60)
     torch.testing.assert_close(whole.block.data, pieces.block.data, rtol=1e-4, atol=1e-5)
 
 
@@ -150,7 +150,7 @@ def test_on_the_first_step_the_ratio_is_one_and_from_a_fresh_start_kl_is_zero() 
     for old in ("sampler", "recompute"):
         settings = config(f"algorithm.old_logprobs={old}", "algorithm.minibatches=1")
         policy = policy_of(settings, 2)
-        learner = Learner(policy, settings.algorithm, Processes(cpu=True), 4)
+        learner = Learner(policy, settings.algorithm, Processes(cpu=True), 10_000)
         batch = with_real_logprobs(policy, batch_of([0, 1]))
         metrics = learner.update(batch, settings.algorithm, Sampling.same(2, 1.0), 0)
         torch.testing.assert_close(metrics["ratio_max"], torch.ones(2), rtol=0, atol=1e-5)
@@ -163,7 +163,7 @@ def test_after_a_warm_start_kl_to_the_frozen_start_is_zero() -> None:
     policy = policy_of(settings, 2)
     shake(policy)
     batch = with_real_logprobs(policy, batch_of([0, 1]))
-    drifted = Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(
+    drifted = Learner(policy, settings.algorithm, Processes(cpu=True), 10_000).update(
         batch,
         replace(settings.algorithm, optimizer=replace(settings.algorithm.optimizer, learning_rate=1e-12)),
         Sampling.same(2, 1.0),
@@ -171,7 +171,7 @@ def test_after_a_warm_start_kl_to_the_frozen_start_is_zero() -> None:
     )
     assert drifted["kl"].min() > 1e-5
     policy.freeze_reference()
-    metrics = Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(
+    metrics = Learner(policy, settings.algorithm, Processes(cpu=True), 10_000).update(
         batch, settings.algorithm, Sampling.same(2, 1.0), 0
     )
     assert metrics["kl"].abs().max() < 1e-7
@@ -238,7 +238,7 @@ def test_a_member_with_broken_weights_skips_its_step_and_the_others_do_not_notic
         batch = with_real_logprobs(policy, batch_of([0, 1, 2]))
         if broken:
             policy.block.data[1, 0] = torch.nan
-        learner = Learner(policy, settings.algorithm, Processes(cpu=True), 4)
+        learner = Learner(policy, settings.algorithm, Processes(cpu=True), 10_000)
         metrics = learner.update(batch, settings.algorithm, Sampling.same(3, 1.0), 0)
         results.append((policy.block.data.clone(), metrics["finite"].tolist(), learner.optimizer.count.tolist()))
     (well, all_fine, _), (sick, finite, counts) = results
@@ -257,7 +257,7 @@ def test_failed_episodes_leave_baseline_and_loss() -> None:
     batch = with_real_logprobs(
         policy, build_batch(episodes, rewards, [r[1] for r in rewards], 2, 0, torch.device("cpu"))
     )
-    Learner(policy, settings.algorithm, Processes(cpu=True), 4).update(
+    Learner(policy, settings.algorithm, Processes(cpu=True), 10_000).update(
         batch, settings.algorithm, Sampling.same(2, 1.0), 0
     )
     alone = policy_of(settings, 1, [0])
@@ -265,7 +265,9 @@ def test_failed_episodes_leave_baseline_and_loss() -> None:
     own = with_real_logprobs(
         alone, build_batch(episodes[:3], rewards[:3], [r[1] for r in rewards[:3]], 1, 0, torch.device("cpu"))
     )
-    Learner(alone, settings.algorithm, Processes(cpu=True), 4).update(own, settings.algorithm, Sampling.same(1, 1.0), 0)
+    Learner(alone, settings.algorithm, Processes(cpu=True), 10_000).update(
+        own, settings.algorithm, Sampling.same(1, 1.0), 0
+    )
     torch.testing.assert_close(policy.block.data[0], alone.block.data[0], rtol=1e-4, atol=1e-5)
 
 
@@ -309,4 +311,4 @@ def test_kl_in_the_reward_reaches_the_advantages() -> None:
 
 def test_the_critic_learns_what_the_rewards_are() -> None:
     _, _, metrics = trained([0, 1, 2], "algorithm=ppo", "algorithm.critic.optimizer.learning_rate=0.003", updates=40)
-    assert (metrics[-1]["value_loss"] < 0.3 * metrics[0]["value_loss"]).all(), [m["value_loss"] for m in metrics]
+    assert (metrics[-1]["value_loss"] < 0.5 * metrics[0]["value_loss"]).all(), [m["value_loss"] for m in metrics]

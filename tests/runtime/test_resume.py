@@ -103,7 +103,7 @@ def test_a_config_that_was_edited_in_between_is_refused_with_the_difference(copy
 
 
 def test_a_run_can_go_on_for_longer_and_its_record_says_so(copy: Path) -> None:
-    result = resumed(copy, "pipeline.stages.train.generations=4", "tracker.console=lines", "learner.micro_batch=2")
+    result = resumed(copy, "pipeline.stages.train.generations=4", "tracker.console=lines", "learner.micro_tokens=500")
     assert result["generations"] == 4
     assert len(Left.by(copy).progress["history"]) == 4
     assert stored(copy)["pipeline"]["stages"]["train"]["generations"] == 4
