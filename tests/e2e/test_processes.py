@@ -112,9 +112,19 @@ def test_two_processes_make_the_run_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "rloo", "reinforce"])
-def test_three_processes_make_the_run_of_one(tmp_path: Path, algorithm: str) -> None:
-    settings = [f"algorithm={algorithm}", "rollout.tasks=2", "learner.micro_tokens=1", "+env.length=5"]
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm=grpo", "rollout.tasks=2"],
+        ["algorithm=ppo", "rollout.tasks=2"],
+        ["algorithm=reinforce", "rollout.tasks=2"],
+        ["algorithm=ppo", "rollout.group_size=2"],  # two of the processes have no row to train on
+        ["pipeline=sft_then_grpo", "pipeline.stages.sft.updates=2", "pipeline.stages.grpo.generations=2"],
+    ],
+    ids=" ".join,
+)
+def test_three_processes_make_the_run_of_one(tmp_path: Path, settings: list[str]) -> None:
+    settings = [*settings, "learner.micro_tokens=64"]
     code, _, err = ended(process(quick(*settings, f"run_dir={tmp_path / 'runs'}"), tmp_path, torchrun(3)))
     assert code == 0, err
     [folder] = (tmp_path / "runs").iterdir()
