@@ -11,7 +11,6 @@ from algorithms.core import TokenTable
 from algorithms.policy_gradient import PolicyLoss
 from evo_hpo.runtime.processes import Processes
 
-
 SUPERVISED = ("loss", "tokens", "entropy")
 POLICY = (*SUPERVISED, "kl", "clip_fraction_low", "clip_fraction_high", "ratio_mean")
 CRITIC = ("value_loss",)
