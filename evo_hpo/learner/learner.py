@@ -231,16 +231,29 @@ class Learner:
         return weight_RT
 
     def _minibatches(self, batch: Batch, count: int, purpose: tuple[int, int]) -> Iterator[Tensor]:
-        """[N, C / count] row numbers within each member; the order is each member's own draw."""
+        """[N, about C / count] row numbers within each member; the order is each member's own draw.
+
+        A member's own rows are dealt out as if it were alone; the empty rows behind them, of a member that lost
+        episodes, only fill its minibatches up to the width of the widest.
+        """
         if count == 1:
-            order = torch.arange(batch.rows).expand(batch.members, -1)
-        else:
-            draws = []
-            for slot in self.policy.slots:
-                generator = torch.Generator().manual_seed(key(self.policy.seed, "order", slot, *purpose) % 2**63)
-                draws.append(torch.randperm(batch.rows, generator=generator))
-            order = torch.stack(draws)
-        yield from order.to(batch.ids_RT.device).tensor_split(min(count, batch.rows), dim=1)
+            yield torch.arange(batch.rows, device=batch.ids_RT.device).expand(batch.members, -1)
+            return
+        count = min(count, batch.rows)
+        own_N = torch.bincount(batch.turns.member_E.cpu(), minlength=batch.members).tolist()
+        dealt: list[list[Tensor]] = []
+        for slot, own in zip(self.policy.slots, own_N, strict=True):
+            generator = torch.Generator().manual_seed(key(self.policy.seed, "order", slot, *purpose) % 2**63)
+            dealt.append(list(torch.randperm(own, generator=generator).tensor_split(count)))
+        empty = [torch.arange(own, batch.rows) for own in own_N]
+        for parts in zip(*dealt, strict=True):
+            width = max(len(part) for part in parts)
+            filled = []
+            for member, part in enumerate(parts):
+                missing = width - len(part)
+                filled.append(torch.cat([part, empty[member][:missing]]))
+                empty[member] = empty[member][missing:]
+            yield torch.stack(filled).to(batch.ids_RT.device)
 
     def _micro_batches(self, rows_NC: Tensor, batch: Batch) -> Iterator[tuple[Tensor, int]]:
         """My share of the rows, longest first, in parts of at most `micro_tokens` tokens, and the width of each part.
