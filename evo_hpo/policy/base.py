@@ -64,7 +64,9 @@ def load_base(config: ModelConfig, device: torch.device, dtype: torch.dtype, see
     """
     path = resolve(config.path)
     transformers_logging.disable_progress_bar()
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {
+        "trust_remote_code": False
+    }  # left out, transformers asks whether to run a model's own code
     if config.gguf_file:
         extra["gguf_file"] = config.gguf_file
     try:
@@ -106,10 +108,13 @@ def resolve(path: str) -> str:
     """The folder or hub name behind `model.path`.
 
     Raises:
-        ValueError: an unknown `builtin:` name, or its package is not installed.
+        ValueError: an unknown `builtin:` name, or its package is not installed; a path that leads to no folder.
     """
     if not path.startswith("builtin:"):
-        return path
+        folder = Path(path).expanduser()
+        if path.startswith(("/", ".", "~")) and not folder.is_dir():  # else it may be the name of a model on the hub
+            raise ValueError(f"model.path={path} is no folder; write one with config.json and *.safetensors")
+        return str(folder)
     name = path.removeprefix("builtin:")
     if name == "tiny":
         return str(TINY)
