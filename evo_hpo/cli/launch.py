@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -22,6 +23,7 @@ from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import shown, write
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
+BEFORE_TRAINING = ("config.yaml", "provenance.yaml", "run.lock")  # what a run folder holds before anything is recorded
 MULTIRUN_COPY = "multirun.yaml"  # Hydra's dump of the overrides of a multirun, secrets included
 
 
@@ -97,7 +99,24 @@ def _job(tree: DictConfig) -> dict[str, Any]:
         ) from error
     from evo_hpo.runtime.run import run
 
-    return run(config, composed.values, composed.provenance, folder)
+    try:
+        return run(config, composed.values, composed.provenance, folder)
+    except UserError:
+        _remove_empty(folder)
+        raise
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove the folder of a run that was refused before it recorded anything, so that nothing half-made is left."""
+    from evo_hpo.runtime.folder import FolderError, RunFolder
+
+    try:
+        mine = RunFolder(folder, free_mb=0)
+    except FolderError:
+        return  # another process is at work in it, or nothing can be removed anyway
+    if all(path.name in BEFORE_TRAINING for path in folder.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
+    mine.release()
 
 
 def _check(options: Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from evo_hpo.config.hints import hint_for
 from evo_hpo.config.legality import Facts, violations
 from evo_hpo.config.schema import Config
 from evo_hpo.config.space import flat
-from evo_hpo.config.validate import MISSING, Provenance, checked, needed
+from evo_hpo.config.validate import MISSING, Provenance, checked, from_where, needed
 
 # Where components stand, and the class each must be of; "*" is any name. Imported when a config is built.
 COMPONENTS = {
@@ -50,6 +51,10 @@ def build(
     tree = copy.deepcopy(dict(values))
     builder = Builder(_plugins(tree), provenance)
     problems = builder.problems
+    for index, name in enumerate(builder.plugins):
+        if not name.isidentifier() or importlib.util.find_spec(name) is None:  # which runs nothing of it
+            where = from_where("plugins", provenance)
+            problems.add(f"plugins.{index}", f"plugins names {name!r}, and there is no such package to import{where}")
     for key in _take_missing(tree):
         problems.add(key, needed(key, {}, hint_for(key, provenance)))
     built: list[tuple[Any, Slot]] = []

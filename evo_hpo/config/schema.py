@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 Component = Any  # built from its `_target_`; which base class it must have is in `build.COMPONENTS`
 Positive = Annotated[int, Gt(0)]
+Measured = Annotated[int, Gt(0), Le(100_000)]  # at 100 000 tasks an interval is 0.6 points wide; no one needs more
 Fraction = Annotated[float, Ge(0), Le(1)]
 
 
@@ -52,9 +53,9 @@ class RolloutConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    tasks: Positive  # common held-out tasks on which fitness is measured after every generation
-    repeats: Positive  # episodes per task
-    final_tasks: Positive  # tasks never trained or selected on, for the result
+    tasks: Measured  # common held-out tasks on which fitness is measured after every generation
+    repeats: Measured  # episodes per task
+    final_tasks: Measured  # tasks never trained or selected on, for the result
     temperature: Annotated[float, Gt(0)]
     held_out: Annotated[float, Gt(0), Lt(1)]  # share of distinct tasks kept from training (half fitness, half final)
 
