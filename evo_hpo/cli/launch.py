@@ -50,11 +50,13 @@ def _launch(arguments: list[str]) -> None:
     # Hydra would print the errors of the job itself, with half a traceback.
     os.environ[FULL_ERROR] = "1"
     sys.argv = [sys.argv[0], *arguments]
-    error = None
+    error: Exception | None = None
     try:
         hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name=CONFIG_NAME)(job)()
     except Failed as failed:
         error = failed.error
+    except OSError as reason:  # of Hydra, which makes the folder
+        error = UserError(f"no run folder can be made ({reason}); choose another place with run_dir=<folder>")
     if error is not None:
         raise error
 
@@ -139,7 +141,12 @@ def _check(options: Namespace) -> None:
 
 def _check_writable(folder: Path) -> None:
     """Raise where the run folder could not be made."""
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    try:
+        existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    except OSError as error:
+        raise UserError(
+            f"no run folder can be made ({error.strerror}); choose another place with run_dir=<folder>"
+        ) from error
     if not existing.is_dir():
         raise UserError(f"no run folder can be made: {existing} is a file; choose another place with run_dir=<folder>")
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -134,6 +134,12 @@ def _an_action_fits_the_context(facts: Facts) -> Iterator[Violation]:
         )
 
 
+def _name_is_one_word(facts: Facts) -> Iterator[Violation]:
+    name = facts.config.name
+    if re.search(r"[/\\\0\n]", name):
+        yield Violation(f"name is {name!r}, and it becomes part of the name of a folder", "write it without slashes")
+
+
 def _device_is_there(facts: Facts) -> Iterator[Violation]:
     device = facts.config.device
     if device in ("auto", "cpu"):
@@ -226,6 +232,7 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "groups are large enough for the estimator": _groups_are_large_enough,
     "the whole base is trained only by a population of one": _whole_base_trains_alone,
     "an action fits into the context": _an_action_fits_the_context,
+    "the name can be that of a folder": _name_is_one_word,
     "the device is there": _device_is_there,
     "the search space holds what can evolve, and the config's own values": _space_is_legal,
 }

@@ -19,7 +19,7 @@ Fraction = Annotated[float, Ge(0), Le(1)]
 
 @dataclass(frozen=True)
 class LoraConfig:
-    rank: Positive
+    rank: Annotated[int, Gt(0), Le(1024)]  # beyond that an adapter is larger than most layers it changes
     alpha: Annotated[float, Gt(0)]
     target_modules: Annotated[list[str], MinLen(1)]  # suffixes of linear modules, or ["all-linear"]
     start: str | None  # a peft adapter folder that every member starts from; it is then the reference as well

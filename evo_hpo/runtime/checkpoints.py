@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -106,16 +107,18 @@ class Checkpoints:
             raise CheckpointError(
                 f"{self.run} has no checkpoint of generation {chosen}; there are {', '.join(map(str, there))}"
             )
-        damage = self._damage(chosen)
-        if damage:
-            older = [g for g in self.intact() if g < chosen]
-            offer = "no older one is intact, so start the run again"
-            if older:
-                resume = f"python launch.py resume={self.run} generation={older[-1]}"
-                offer = f"to continue from generation {older[-1]}, write `{resume}`"
-            raise CheckpointError(f"the checkpoint of generation {chosen} is damaged: {damage}; {offer}")
-        path = self.path(chosen)
-        return Checkpoint(chosen, load_file(path / TENSORS), json.loads((path / STATE).read_text()))
+        path, damage = self.path(chosen), self._damage(chosen)
+        if not damage:
+            try:
+                return Checkpoint(chosen, load_file(path / TENSORS), _mapping(path / STATE))
+            except (OSError, ValueError, SafetensorError) as error:  # somebody made its checksums fit
+                damage = f"{path} does not hold what a run writes ({error})"
+        older = [g for g in self.intact() if g < chosen]
+        offer = "no older one is intact, so start the run again"
+        if older:
+            resume = f"python launch.py resume={self.run} generation={older[-1]}"
+            offer = f"to continue from generation {older[-1]}, write `{resume}`"
+        raise CheckpointError(f"the checkpoint of generation {chosen} is damaged: {damage}; {offer}")
 
     def drop_after(self, generation: int) -> None:
         """Remove checkpoints newer than `generation`, which a run continued from it makes anew."""
@@ -147,6 +150,13 @@ class Checkpoints:
             except OSError as error:
                 return f"{path / name} cannot be read ({error.strerror})"
         return ""
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text())
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} is no mapping")
+    return content
 
 
 def _digest(path: Path) -> str:

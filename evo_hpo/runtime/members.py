@@ -14,7 +14,7 @@ from evo_hpo.policy.exchange import start_from
 from evo_hpo.policy.policy import Policy
 from evo_hpo.runtime.checkpoints import Checkpoints
 from evo_hpo.runtime.progress import Progress
-from evo_hpo.runtime.resuming import stored_config
+from evo_hpo.runtime.resuming import refuse_foreign, stored_config
 from evo_hpo.runtime.run import BEST, RESULT
 from evo_hpo.runtime.setup import population_of, processes_of
 
@@ -58,6 +58,7 @@ def stored_member(run: Path, member: str) -> Stored:
     if not intact:
         raise UserError(f"{run} has no intact checkpoint, so none of its members can be loaded; resume the run first")
     checkpoint = checkpoints.load(intact[-1])
+    refuse_foreign(checkpoint, run)
     number = _number(member, Progress.of(checkpoint.state["progress"]), config.evolution.population, run)
     policy = population_of(config, processes_of(config).device, 1, [number])
     policy.block.load(checkpoint.tensors["policy"][number : number + 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,10 @@ from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config
+from evo_hpo.runtime.checkpoints import Checkpoint
+from evo_hpo.runtime.progress import Progress
 
+PARTS = {"progress", "watch", "offsets", "config"}  # of the state in a checkpoint
 # What does not change what is learned, up to rounding.
 CHANGEABLE = frozenset(
     "on_alarm device threads rollout.threads rollout.step_timeout learner.micro_tokens learner.logit_chunk".split()
@@ -71,6 +75,21 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Resumption:
     assert isinstance(merged, dict)
     resolved = {str(key): value for key, value in merged.items()}
     return Resumption(build(resolved, provenance), resolved, provenance, generation)
+
+
+def refuse_foreign(checkpoint: Checkpoint, run: Path) -> None:
+    """Refuse a checkpoint that holds something else than this version of the program writes.
+
+    Raises:
+        UserError: names the run.
+    """
+    state, known = checkpoint.state, {f.name for f in dataclasses.fields(Progress)}
+    progress = state.get("progress")
+    if not PARTS <= state.keys() or not isinstance(progress, dict) or progress.keys() != known:
+        raise UserError(
+            f"the checkpoint of generation {checkpoint.generation} in {run} was written by another version of this "
+            "program, or altered; go on with that version, or start a new run"
+        )
 
 
 def refuse_differences(before: Mapping[str, Any], now: Mapping[str, Any], run: Path) -> None:

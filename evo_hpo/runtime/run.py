@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from safetensors import SafetensorError
 
@@ -20,7 +21,7 @@ from evo_hpo.runtime.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from evo_hpo.runtime.folder import RunFolder, write_json, write_text
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
-from evo_hpo.runtime.resuming import asked_for, refuse_differences
+from evo_hpo.runtime.resuming import asked_for, refuse_differences, refuse_foreign
 from evo_hpo.runtime.setup import population_of, processes_of
 from evo_hpo.runtime.signals import terminable
 from evo_hpo.runtime.training import Training
@@ -61,6 +62,7 @@ def resume(folder: Path, overrides: list[str]) -> dict[str, Any]:
         checkpoint = None
         if checkpoints.generations() or asked.generation is not None:
             checkpoint = checkpoints.load(asked.generation)
+            refuse_foreign(checkpoint, folder)
             refuse_differences(checkpoint.state["config"], resolved, folder)
         if processes.main:
             checkpoints.drop_after(checkpoint.generation if checkpoint else 0)
@@ -78,6 +80,12 @@ def _owned(folder: Path, config: Config, processes: Processes) -> Iterator[None]
         with terminable():
             yield
     except BaseException as error:
+        if _is_memory(error):
+            raise UserError(
+                f"there is not enough memory ({_reason(error)}); give learner.micro_tokens, rollout.slots, "
+                "rollout.max_context or evolution.population a smaller number; what was reached goes on with "
+                f"`python launch.py resume={folder} learner.micro_tokens=<number>`"
+            ) from error
         if processes.main and not isinstance(error, UserError):
             print(f"continue with: python launch.py resume={folder}", file=sys.stderr)
         raise
@@ -200,6 +208,11 @@ def _trackers(config: Config, jsonl: JsonlTracker) -> list[Tracker]:
             WandbTracker(settings.wandb, settings.wandb_project, settings.wandb_entity, list(settings.tags))
         )
     return trackers
+
+
+def _is_memory(error: BaseException) -> bool:
+    """Whether memory ran out: numpy's error, torch's on a GPU, or torch's on a CPU, which has no class of its own."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _reason(error: BaseException) -> str:
