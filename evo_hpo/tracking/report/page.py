@@ -15,7 +15,7 @@ from evo_hpo.config.provenance import leaves, source_of
 from evo_hpo.tracking.progress import clock, count, number, short_names
 from evo_hpo.tracking.report import lineage
 from evo_hpo.tracking.report.charts import WIDE, Level, Series, interval_bars, line_chart
-from evo_hpo.tracking.report.data import Record, RunData, load, rate
+from evo_hpo.tracking.report.data import Record, RunData, load, rate, section
 from evo_hpo.tracking.report.data import number as finite
 from evo_hpo.tracking.report.episodes import browser, text
 from evo_hpo.tracking.statistics import gain
@@ -88,10 +88,10 @@ def _result(data: RunData) -> str:
     if base and best:
         difference, low, high = gain(best, base)
         verdict = "clearly better" if low > 0 else "clearly worse" if high < 0 else "no clear difference"
-        winner = data.winner()
+        winner, unseen = data.winner(), data.result.get("held_out", "tasks")
         parts.append(
             f'<div class="headline"><span class="big">{base[0]:.0%} → {best[0]:.0%}</span>'
-            f"<span>success on tasks never trained or selected on: {100 * difference:+.0f} points "
+            f"<span>success on {text(unseen)} never trained or selected on: {100 * difference:+.0f} points "
             f"(95 % interval {100 * low:+.0f} to {100 * high:+.0f}), {verdict}"
             f"{f'; the best is member {winner}' if winner is not None else ''}</span></div>"
         )
@@ -122,7 +122,8 @@ def _fitness(data: RunData) -> str:
         points = [(line["generation"] + 1.0, value) for line, value in rated]
         spans = [(_or(line.get("low"), value), _or(line.get("high"), value)) for line, value in rated]
         series.append(Series(f"member {member}", points, spans, member))
-    base = rate(data.result, "base")
+    # on the tasks of the curves, which are others than those of the result
+    base = rate(section(data.result, "base"), "fitness")
     level = Level("base", *base) if base else None
     chart = line_chart(
         "Success on the common held-out tasks", series, "generation", (0.0, 1.0), level, dots=True, size=WIDE
