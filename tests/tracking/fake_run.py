@@ -111,7 +111,7 @@ def _result(best: int, skill: float, run: RunInfo, alarms: int) -> dict[str, Any
 
     _, generations, updates = run.stages[0]
     return {
-        "base": rate(0.42),
+        "base": rate(0.42) | {"fitness": rate(0.40)},
         "best": {"member": best} | rate(skill),
         "seconds": 2.5 * generations * updates,
         "peak_rss_mb": 640,
