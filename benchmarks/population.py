@@ -87,7 +87,7 @@ def _finish(device: Any) -> None:
 def in_process(rows: int, slots: list[int], updates: int, threads: int, overrides: list[str]) -> dict[str, Any]:
     """`measure` in a fresh process."""
     command = [sys.executable, __file__, "--child", json.dumps([rows, slots, updates, threads]), *overrides]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
     output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return result
@@ -117,9 +117,9 @@ def line(name: str, together: float, alone: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="*", default=[4, 16])
-    parser.add_argument("--updates", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rows", type=int, nargs="*", default=[4, 16], help="episodes per member and update")
+    parser.add_argument("--updates", type=int, default=5, help="updates that are timed; the median is shown")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of every process")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*", help="overrides of the config, such as model=smollm2")
     arguments = parser.parse_args()

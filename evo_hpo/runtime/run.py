@@ -142,7 +142,7 @@ def _info(training: Training, config: Config, resolved: dict[str, Any], folder: 
         config=resolved,
         population=members,
         stages=[(name, stages[name].generations, stages[name].updates) for name in config.pipeline.order],
-        space=sorted(values) or sorted(config.evolution.space),
+        space=[key for key in config.evolution.space if key in values] or list(config.evolution.space),
         resumed_at=training.progress.generation,
         hyperparameters=[{key: column[member] for key, column in values.items()} for member in range(members)],
     )
