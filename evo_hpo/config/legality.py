@@ -11,9 +11,10 @@ from typing import Any
 
 from envs.core import Environment, Feature
 from evo_hpo.config.alternatives import fitting_options
+from evo_hpo.config.errors import Problems
 from evo_hpo.config.explain import nearest
 from evo_hpo.config.schema import Config, Dimension
-from evo_hpo.config.validate import Provenance, from_where, show
+from evo_hpo.config.validate import Provenance, checked, from_where, show
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ def _space_is_legal(facts: Facts) -> Iterator[Violation]:
     space = facts.config.evolution.space
     if not space:
         return
-    from evo_hpo.evolution.hyperparameters import evolvable
+    from evo_hpo.evolution.hyperparameters import evolvable, types_of
 
-    values = evolvable(facts.config)
+    values, types = evolvable(facts.config), types_of(facts.config)
     if unknown := [key for key, dimension in space.items() if key not in values and not dimension.optional]:
         guesses = {key: nearest(key, values, cutoff=0.9) for key in unknown}
         told = " and ".join(f"{key}{f' (did you mean {guess}?)' if guess else ''}" for key, guess in guesses.items())
@@ -171,7 +172,9 @@ def _space_is_legal(facts: Facts) -> Iterator[Violation]:
         )
     for key, dimension in space.items():
         if key in values:
-            yield from _dimension_is_legal(f"evolution.space.{key}", key, dimension, values[key])
+            where = f"evolution.space.{key}"
+            senseless = list(_dimension_is_legal(where, key, dimension, values[key]))
+            yield from senseless or _every_value_is_legal(where, dimension, types[key])
 
 
 def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) -> Iterator[Violation]:
@@ -207,6 +210,21 @@ def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) 
             f"{key} starts at {value:g}, outside the range {low:g} to {high:g} of {where}",
             f"start inside it, for example {key}={low if value < low else high:g}, or widen the range",
         )
+
+
+def _every_value_is_legal(where: str, dimension: Dimension, hint: Any) -> Iterator[Violation]:
+    """The ends of a range, or the choices, against the type and range that the key itself has."""
+    ends = {"low": dimension.low, "high": dimension.high}
+    told: dict[str, Any] = {name: end for name, end in ends.items() if end is not None}
+    if dimension.type == "int":
+        told = {name: int(end) for name, end in told.items()}
+    elif dimension.type == "categorical":
+        told = {f"choices.{index}": choice for index, choice in enumerate(dimension.choices or ())}
+    problems = Problems()
+    for name, value in told.items():
+        checked(hint, value, f"{where}.{name}", {}, problems)
+    for sentence in problems.by_key.values():
+        yield Violation(sentence, "keep the space inside what the key may be")
 
 
 def _offers(needs: frozenset[Feature], env: Environment) -> bool:

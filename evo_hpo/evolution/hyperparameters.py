@@ -11,6 +11,7 @@ from torch import Tensor
 
 from algorithms.core import Algorithm
 from evo_hpo.config.schema import Config, RolloutConfig
+from evo_hpo.config.validate import fields_of
 from evo_hpo.policy.sampling import Sampling
 
 Part = TypeVar("Part")
@@ -23,6 +24,20 @@ def evolvable(config: Config) -> dict[str, Any]:
     for name in config.pipeline.order:
         if config.pipeline.stages[name].evolve:
             found.update(of_algorithm(config.pipeline.stages[name].algorithm))
+    return found
+
+
+def types_of(config: Config) -> dict[str, Any]:
+    """Dotted key -> the type, range included, that the key has in a YAML; for the keys of `evolvable`."""
+    algorithms = [stage.algorithm for stage in config.pipeline.stages.values()]
+    found: dict[str, Any] = {}
+    for dotted in evolvable(config):
+        first, *between, name = dotted.split(".")
+        for part in [config.rollout] if first == "rollout" else algorithms:
+            for step in between:
+                part = getattr(part, step, None)
+            if part is not None and name in (types := fields_of(type(part))):
+                found[dotted] = types[name]
     return found
 
 

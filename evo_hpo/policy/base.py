@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -64,9 +65,8 @@ def load_base(config: ModelConfig, device: torch.device, dtype: torch.dtype, see
     """
     path = resolve(config.path)
     transformers_logging.disable_progress_bar()
-    extra: dict[str, Any] = {
-        "trust_remote_code": False
-    }  # left out, transformers asks whether to run a model's own code
+    # where this is left open, transformers asks the person at the terminal whether to run a model's own code
+    extra: dict[str, Any] = {"trust_remote_code": False}
     if config.gguf_file:
         extra["gguf_file"] = config.gguf_file
     try:
@@ -76,7 +76,7 @@ def load_base(config: ModelConfig, device: torch.device, dtype: torch.dtype, see
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path, **extra), dtype=dtype)
         else:
             model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, use_safetensors=True, **extra)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise ValueError(
             f"model.path={config.path} could not be loaded ({first_line}); "

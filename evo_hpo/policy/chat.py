@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jinja2 import TemplateSyntaxError
+
 REMEMBERED = 50_000  # texts whose ids are kept
 OBSERVATION, ACTION, NEXT, SYSTEM = "OBSERVATIONONE", "ACTIONONE", "OBSERVATIONTWO", "SYSTEMTEXT"
 
@@ -85,7 +87,12 @@ class ChatFormat:
 
     def _render(self, messages: list[tuple[str, str]], generate: bool) -> str:
         chat = [{"role": role, "content": text} for role, text in messages]
-        return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generate))
+        try:
+            return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generate))
+        except TemplateSyntaxError as error:
+            raise ValueError(
+                f"the chat template cannot be read ({error}); give another one with model.chat_template"
+            ) from error
 
     @staticmethod
     def _cut(text: str, mark: str) -> tuple[str, str]:

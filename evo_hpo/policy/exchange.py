@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig as PeftConfig
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -64,7 +65,15 @@ def start_from(policy: Policy, path: str) -> None:
         raise ValueError(f"model.lora.start={path} is no adapter folder: it needs {CONFIG} and {WEIGHTS}")
     if isinstance(policy.block, BaseBlock):
         raise ValueError("model.lora.start is an adapter, and model.train=base trains none; write model.train=adapters")
-    config = json.loads((folder / CONFIG).read_text())
+    try:
+        config = json.loads((folder / CONFIG).read_text())
+        given = load_file(folder / WEIGHTS)
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise ValueError(
+            f"model.lora.start={path} cannot be read ({type(error).__name__}: {error}); write the folder of a LoRA "
+            "adapter that peft or `python -m evo_hpo export` has made"
+        ) from error
     if (
         config.get("peft_type") != "LORA"
         or config.get("use_dora")
@@ -74,14 +83,14 @@ def start_from(policy: Policy, path: str) -> None:
         raise ValueError(
             f"model.lora.start={path} is not a plain LoRA adapter (one rank, no DoRA); start from another one"
         )
-    scale = config["lora_alpha"] / (config["r"] ** 0.5 if config.get("use_rslora") else config["r"])
-    if config["r"] != policy.lora.rank or abs(scale - policy.lora.scale) > 1e-9:
+    scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
+    if rank != policy.lora.rank or abs(scale - policy.lora.scale) > 1e-9:
         raise ValueError(
-            f"model.lora.start={path} has rank {config['r']} and scale {scale:g}, and the config asks for rank "
+            f"model.lora.start={path} has rank {rank} and scale {scale:g}, and the config asks for rank "
             f"{policy.lora.rank} and scale {policy.lora.scale:g}; "
-            f"write model.lora.rank={config['r']} model.lora.alpha={scale * config['r']:g}"
+            f"write model.lora.rank={rank} model.lora.alpha={scale * rank:g}"
         )
-    theirs = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
+    theirs = {name.removeprefix(PREFIX): tensor for name, tensor in given.items()}
     ours = {f"{name.rpartition('.')[0]}.lora_{name[-1]}.weight": view for name, view in policy.block.views.items()}
     if theirs.keys() != ours.keys():
         modules = sorted({name.split(".lora_")[0].rsplit(".", 1)[-1] for name in theirs})

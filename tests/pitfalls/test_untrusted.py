@@ -1,7 +1,8 @@
-"""No code comes out of a model folder or a checkpoint, whatever they contain."""
+"""Whatever a model folder, an adapter, a checkpoint or a config contains: no code comes out of it, only a sentence."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -15,11 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 from evo_hpo.cli.main import main
-from evo_hpo.config.errors import UserError
+from evo_hpo.config.errors import ConfigError, UserError
 from evo_hpo.policy.base import TINY
+from evo_hpo.policy.exchange import export, start_from
 from evo_hpo.runtime.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from evo_hpo.runtime.resuming import refuse_foreign
-from tests.building import base_of, config
+from tests.building import base_of, config, policy_of
 
 
 class Evil:
@@ -109,3 +111,45 @@ def test_a_refused_model_leaves_no_run_folder(tmp_path: Path, capsys: pytest.Cap
     assert main(argv) == 2
     assert "could not be loaded" in capsys.readouterr().err
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("adapter_model.safetensors", b"garbage"), ("adapter_config.json", b"{"), ("adapter_config.json", b'{"r": 8}')],
+)
+def test_a_start_adapter_that_cannot_be_read_is_refused_with_a_sentence(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    policy = policy_of(config(), 1)
+    export(policy, 0, tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r"model.lora.start=.* cannot be read .*evo_hpo export"):
+        start_from(policy, str(tmp_path))
+
+
+def test_a_model_whose_weights_are_garbage_is_refused_with_a_sentence(model: Path) -> None:
+    (model / "model.safetensors").write_bytes(b"garbage")
+    with pytest.raises(ValueError, match="could not be loaded"):
+        base_of(config(f"model.path={model}"))
+
+
+def test_a_chat_template_that_is_no_jinja_is_refused_with_a_sentence() -> None:
+    settings = config()
+    settings = dataclasses.replace(settings, model=dataclasses.replace(settings.model, chat_template="{{ x"))
+    with pytest.raises(ValueError, match="chat template cannot be read .*model.chat_template"):
+        base_of(settings)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("evolution.space.rollout.temperature.low=-1", "temperature.low must be greater than 0, not -1"),
+        ("plugins=[no_such_package]", "plugins names 'no_such_package'"),
+        ("name=../elsewhere", "write it without slashes"),
+        ("evaluation.final_tasks=100000000", "evaluation.final_tasks must be at most"),
+        ("model.lora.rank=100000", "model.lora.rank must be at most"),
+    ],
+)
+def test_what_would_end_badly_is_refused_before_anything_is_loaded(override: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        config("evolution=truncation", override)
