@@ -87,7 +87,7 @@ def _finish(device: Any) -> None:
 def in_process(rows: int, slots: list[int], updates: int, threads: int, overrides: list[str]) -> dict[str, Any]:
     """`measure` in a fresh process."""
     command = [sys.executable, __file__, "--child", json.dumps([rows, slots, updates, threads]), *overrides]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "3000", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "30000", "PYTHONPATH": str(ROOT)}
     output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return result

@@ -6,6 +6,6 @@
 
 import os
 
-# Read when torch is first imported: how long OpenMP's threads spin for work before they sleep. The default, about a
-# hundred times more, gains nothing on an idle machine and made runs several times slower on a shared one.
-os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+# Read when torch is first imported: how long OpenMP's threads spin for work before they sleep. The default, about ten
+# times more, gains nothing on an idle machine and made runs several times slower on a shared one.
+os.environ.setdefault("GOMP_SPINCOUNT", "30000")
