@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,8 +63,8 @@ def build_batch(
     rows = max(len(mine) for mine in by_member)
     width = max(sum(len(t.observation_ids) + len(t.action_ids) for t in episode.turns) for episode in episodes)
     shape = (members * rows, width)
-    ids, mask = torch.full(shape, pad_id), torch.zeros(shape, dtype=torch.bool)
-    turn_of, logprob = torch.full(shape, -1), torch.zeros(shape)
+    ids, mask = np.full(shape, pad_id), np.zeros(shape, dtype=np.bool_)
+    turn_of, logprob = np.full(shape, -1), np.zeros(shape, dtype=np.float32)
     first_turn = _offsets([len(episode.turns) for episode in episodes])
     for member, mine in enumerate(by_member):
         for c, e in enumerate(mine):
@@ -76,14 +77,15 @@ def build_batch(
                     )
                 start = at + len(turn.observation_ids)
                 stop = start + len(turn.action_ids)
-                ids[row, at:stop] = torch.tensor(turn.observation_ids + turn.action_ids)
+                ids[row, at:stop] = turn.observation_ids + turn.action_ids
                 mask[row, start:stop] = True
                 turn_of[row, start:stop] = first_turn[e] + k
-                logprob[row, start:stop] = torch.tensor(turn.logprobs)
+                logprob[row, start:stop] = turn.logprobs
                 at = stop
-    tokens = TokenTable(mask, turn_of, torch.arange(members).repeat_interleave(rows), logprob)
+    member_R = torch.arange(members).repeat_interleave(rows)
+    tokens = TokenTable(torch.from_numpy(mask), torch.from_numpy(turn_of), member_R, torch.from_numpy(logprob))
     return Batch(
-        ids.to(device),
+        torch.from_numpy(ids).to(device),
         _to(tokens, device),
         _to(_turn_table(episodes, rewards, outcomes), device),
         members,

@@ -207,8 +207,10 @@ class Learner:
         self.processes.sum_(optimizer.block.grad)
         unusable = self.processes.max_((~finite_N).float())
         settings = algorithm.optimizer if role == "policy" else algorithm.critic.optimizer  # type: ignore[attr-defined]
-        norm_N, stepped_N = optimizer.step(settings, unusable == 0, rate)
-        sums.step(role, norm_N, stepped_N)
+        # a member without a trained token here has nothing to step for; momentum alone must not move it
+        present_N = batch.tokens.mask_RT[_chosen(batch, rows_NC)].view(batch.members, -1).any(1)
+        norm_N, stepped_N = optimizer.step(settings, (unusable == 0) & present_N, rate)
+        sums.step(role, norm_N, stepped_N | ~present_N)
 
     @staticmethod
     def _report(loss_R: Tensor, member_R: Tensor, finite_N: Tensor) -> Tensor:
@@ -219,7 +221,7 @@ class Learner:
 
     def _weights(self, batch: Batch, rows_NC: Tensor, algorithm: PolicyGradient | Supervised) -> Tensor:
         """[R, T] token weights; denominators are those of the rows of this minibatch."""
-        chosen = (torch.arange(batch.members, device=rows_NC.device).unsqueeze(1) * batch.rows + rows_NC).reshape(-1)
+        chosen = _chosen(batch, rows_NC)
         weight_RT = torch.zeros(batch.ids_RT.shape, device=rows_NC.device)
         weight_RT[chosen] = token_weights(
             algorithm.aggregation,
@@ -291,6 +293,11 @@ def _cut(tokens: TokenTable, rows: Tensor, width: int) -> TokenTable:
         tokens.member_R[rows],
         tokens.logprob_RT[rows, :width],
     )
+
+
+def _chosen(batch: Batch, rows_NC: Tensor) -> Tensor:
+    """[N * C] rows of the batch behind row numbers within each member, member-major."""
+    return (torch.arange(batch.members, device=rows_NC.device).unsqueeze(1) * batch.rows + rows_NC).reshape(-1)
 
 
 def _lengths(mask_RT: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from envs.core import Episode
+from envs.core import Episode, StopReason
 from evo_hpo.learner.scoring import Scored
 from evo_hpo.tracking.alarms import repetition, top_action
 
@@ -42,6 +42,7 @@ def _of_scored(scored: Scored, indices: list[int], in_groups: bool) -> dict[str,
         "reward_std": statistics.pstdev(returns),
         "success": statistics.fmean(float(e.success) for e in played),
         "turns": statistics.fmean(len(e.turns) for e in played),
+        "overflow": statistics.fmean(float(e.stop is StopReason.CONTEXT_OVERFLOW) for e in played),
         "valid": statistics.fmean(float(t.valid) for t in turns),
         "truncated": statistics.fmean(float(t.truncated) for t in turns),
         "action_tokens": statistics.fmean(len(t.action_ids) for t in turns),

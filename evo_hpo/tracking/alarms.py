@@ -108,6 +108,16 @@ def env_failures(metrics: Metrics) -> str | None:
     )
 
 
+def context_overflow(metrics: Metrics) -> str | None:
+    share = _get(metrics, "overflow", 0)
+    if share <= 0.2:
+        return None
+    return (
+        f"{share:.0%} of its episodes ended because the context was full: raise rollout.max_context, or use an "
+        "environment with shorter observations or fewer turns"
+    )
+
+
 RULES: dict[str, tuple[int, Callable[[Metrics], str | None]]] = {  # kind: (updates in a row, rule)
     "no_signal": (5, no_signal),
     "degenerate_text": (1, degenerate_text),
@@ -115,6 +125,7 @@ RULES: dict[str, tuple[int, Callable[[Metrics], str | None]]] = {  # kind: (upda
     "ratio_explosion": (1, ratio_explosion),
     "not_finite": (1, not_finite),
     "env_failures": (1, env_failures),
+    "context_overflow": (1, context_overflow),
 }
 
 
@@ -127,6 +138,7 @@ class Watch:
     - `grad_norm`: before clipping. `loss`. `finite`: 0 where the update was skipped because one was not finite.
     - `reward`, `reward_std`: mean and spread over episodes of the reward of a whole episode.
     - `zero_spread`: share of groups with equal rewards; only where the estimator learns nothing from such groups.
+    - `overflow`: share of episodes that ran out of context.
     - `success`: share of episodes. `failed`: share of episodes that the environment broke.
     - `entropy`: nats per token. `ratio_max`: largest probability ratio of a trained token.
     - `repetition`, `top_action`: as the functions of this module give them for the actions of the batch.

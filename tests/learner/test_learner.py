@@ -271,6 +271,21 @@ def test_failed_episodes_leave_baseline_and_loss() -> None:
     torch.testing.assert_close(policy.block.data[0], alone.block.data[0], rtol=1e-4, atol=1e-5)
 
 
+def test_a_member_with_nothing_to_learn_from_is_not_moved_by_its_momentum() -> None:
+    settings = config("algorithm.minibatches=1")
+    policy = policy_of(settings, 2)
+    shake(policy)
+    learner = Learner(policy, settings.algorithm, Processes(cpu=True), 10_000)
+    batch = with_real_logprobs(policy, batch_of([0, 1]))
+    learner.update(batch, settings.algorithm, Sampling.same(2, 1.0), 0)
+    before = policy.block.data.clone()
+    nothing = batch.tokens.mask_RT & (batch.tokens.member_R == 0).unsqueeze(1)
+    emptied = replace(batch, tokens=replace(batch.tokens, mask_RT=nothing))
+    metrics = learner.update(emptied, settings.algorithm, Sampling.same(2, 1.0), 1)
+    assert torch.equal(policy.block.data[1], before[1]) and not torch.equal(policy.block.data[0], before[0])
+    assert metrics["finite"].tolist() == [1, 1] and learner.optimizer.count.tolist() == [2, 1]
+
+
 def test_a_turn_without_logprobs_is_an_error_that_names_it() -> None:
     episodes = episodes_of([0])
     episodes[2].turns[1].logprobs = []

@@ -155,3 +155,9 @@ def test_repetition_is_a_share_of_characters() -> None:
 def test_top_action_counts_the_most_common_text() -> None:
     assert top_action(["up", "up ", "up", "down"]) == 0.75
     assert top_action([]) == 0.0
+
+
+def test_episodes_that_run_out_of_context_are_an_alarm_that_says_what_to_raise() -> None:
+    [quiet, loud] = alarms_of([{"overflow": 0.1}, {"overflow": 0.6}])
+    assert quiet == [] and [alarm.kind for alarm in loud] == ["context_overflow"]
+    assert "60%" in loud[0].text and "rollout.max_context" in loud[0].text
