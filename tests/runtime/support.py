@@ -37,9 +37,9 @@ QUICK = [
     "evaluation.final_tasks=6",
 ]
 THREE = "pipeline.stages.train.generations=3"
-# Steps of the environment that this makes: 6 episodes of the base, then in each generation 3 members x 4 episodes of
-# training and as many of evaluation, then 6 episodes of the best; of 3 turns each.
-BASE, GENERATION = 18, 72
+# Steps of the environment that this makes: 6 + 4 episodes of the base, then in each generation 3 members x 4 episodes
+# of training and as many of evaluation, then 6 episodes of the best; of 3 turns each.
+BASE, GENERATION = 30, 72
 CLOCKS = ("seconds", "peak_rss_mb")  # what may differ between two runs that are the same
 
 
