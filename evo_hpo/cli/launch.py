@@ -102,7 +102,7 @@ def _job(tree: DictConfig) -> dict[str, Any]:
     from evo_hpo.runtime.run import run
 
     try:
-        return run(config, composed.values, composed.provenance, folder)
+        return run(config, composed.values, folder)
     except UserError:
         _remove_empty(folder)
         raise
@@ -159,7 +159,7 @@ def _follow(options: Namespace) -> None:
     config = build(composed.values, composed.provenance, composed.choices)
     from evo_hpo.runtime.run import run
 
-    run(config, composed.values, composed.provenance, composed.folder)
+    run(config, composed.values, composed.folder)
 
 
 def _resume(folder: Path, overrides: list[str]) -> None:

@@ -34,7 +34,7 @@ from evo_hpo.tracking.wandb import WandbTracker
 RESULT, SCHEDULE, BEST = "result.json", "schedule.yaml", "best"
 
 
-def run(config: Config, resolved: Mapping[str, Any], provenance: Mapping[str, str], folder: Path) -> dict[str, Any]:
+def run(config: Config, resolved: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Train from the start. Returns the content of result.json.
 
     Raises:

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from evo_hpo.tracking.core import Alarm, Base, GenerationRecord, RunInfo, UpdateRecord
+from evo_hpo.tracking.core import Alarm, GenerationRecord, RunInfo, Tracker, UpdateRecord
 from evo_hpo.tracking.progress import Progress, clock, count, number, short_names
 
 SECONDS_BETWEEN_LINES = 2.0
@@ -25,7 +25,7 @@ WIDTH_OF_HYPERPARAMETER = 10  # so many more for each, or its name if that is lo
 
 
 @dataclass
-class ConsoleTracker(Base):
+class ConsoleTracker(Tracker):
     """Shows a person how the run goes.
 
     Args:

@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,9 @@ class Alarm:
     member: int | None = None
 
 
-class Tracker(Protocol):
-    """Receives records in order, on the main process only.
+@dataclass
+class Tracker:
+    """Receives records in order, on the main process only; this one ignores them, others override what they use.
 
     After a resume, records older than the checkpoint are not sent again.
     """
@@ -98,20 +99,7 @@ class Tracker(Protocol):
 
 
 @dataclass
-class Base:
-    """A tracker that ignores everything; trackers override what they use."""
-
-    def start(self, run: RunInfo) -> None: ...
-    def update(self, record: UpdateRecord) -> None: ...
-    def generation(self, record: GenerationRecord) -> None: ...
-    def episodes(self, generation: int, split: str, episodes: list[dict[str, Any]]) -> None: ...
-    def alarm(self, alarm: Alarm) -> None: ...
-    def finish(self, result: dict[str, Any]) -> None: ...
-    def abort(self, reason: str) -> None: ...
-
-
-@dataclass
-class Trackers(Base):
+class Trackers(Tracker):
     """Sends every record to every tracker; one that raises is reported once, then left out.
 
     Only `Exception` is caught: Ctrl-C and a shutdown pass through to the run.

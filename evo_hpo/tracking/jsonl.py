@@ -13,14 +13,14 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from evo_hpo.tracking.core import Alarm, Base, GenerationRecord, RunInfo, UpdateRecord
+from evo_hpo.tracking.core import Alarm, GenerationRecord, RunInfo, Tracker, UpdateRecord
 from evo_hpo.tracking.transcripts import choose
 
 METRICS, LINEAGE, EPISODES = FILES = ("metrics.jsonl", "lineage.jsonl", "episodes.jsonl")
 
 
 @dataclass
-class JsonlTracker(Base):
+class JsonlTracker(Tracker):
     """Writes `metrics.jsonl`, `lineage.jsonl` and `episodes.jsonl` into the run folder.
 
     - metrics: `kind` is update (a line per member; metrics beside the counters), generation (a line per member) or

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from evo_hpo.tracking.core import Alarm, Base, GenerationRecord, RunInfo, UpdateRecord
+from evo_hpo.tracking.core import Alarm, GenerationRecord, RunInfo, Tracker, UpdateRecord
 from evo_hpo.tracking.jsonl import LINEAGE, plain, read_jsonl
 from evo_hpo.tracking.progress import short_names
 from evo_hpo.tracking.secrets import scrub
@@ -28,7 +28,7 @@ QUEUE_SIZE = 10_000  # records that may wait for W&B before more are dropped
 
 
 @dataclass
-class WandbTracker(Base):
+class WandbTracker(Tracker):
     """Sends records to W&B from a thread of its own, so that a slow or silent server costs training nothing.
 
     What goes wrong in that thread is raised by the next call, for `Trackers` to report. If the server cannot be reached

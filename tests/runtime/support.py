@@ -22,7 +22,7 @@ from evo_hpo.config.compose import compose
 from evo_hpo.config.provenance import write
 from evo_hpo.runtime.checkpoints import Checkpoints
 from evo_hpo.runtime.run import resume, run
-from evo_hpo.tracking.core import Alarm, Base, GenerationRecord, UpdateRecord
+from evo_hpo.tracking.core import Alarm, GenerationRecord, Tracker, UpdateRecord
 from tests.building import small
 from tests.runtime import worlds
 
@@ -56,7 +56,7 @@ def started(folder: Path, *overrides: str) -> dict[str, Any]:
     write(folder, composed.values, composed.provenance)
     config = build(composed.values, composed.provenance, composed.choices)
     worlds.Stopping.steps = 0
-    return run(config, composed.values, composed.provenance, folder)
+    return run(config, composed.values, folder)
 
 
 def resumed(folder: Path, *overrides: str) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def stored(folder: Path, name: str = "config.yaml") -> dict[str, Any]:
 
 
 @dataclass
-class Recorder(Base):
+class Recorder(Tracker):
     """A tracker that keeps what it is told."""
 
     updates: list[UpdateRecord] = field(default_factory=list)

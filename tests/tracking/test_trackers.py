@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from evo_hpo.tracking.core import Alarm, Base, RunInfo, Trackers
+from evo_hpo.tracking.core import Alarm, RunInfo, Tracker, Trackers
 from evo_hpo.tracking.jsonl import JsonlTracker, read_jsonl
 from tests.tracking.fake_run import play, run_info
 
 
-class Broken(Base):
+class Broken(Tracker):
     """Fails in the method it is told to, and counts what it is asked."""
 
     def __init__(self, method: str, error: BaseException) -> None:
@@ -45,7 +45,7 @@ def test_ctrl_c_in_a_tracker_reaches_the_run(tmp_path: Path) -> None:
 
 
 def test_a_tracker_that_cannot_even_abort_stops_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    class Hopeless(Base):
+    class Hopeless(Tracker):
         def start(self, run: RunInfo) -> None:
             raise RuntimeError
 
