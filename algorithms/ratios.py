@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 Grain = Literal["token", "turn_geometric", "turn_product", "sequence_geometric", "sequence_product"]
+GRAINS: tuple[str, ...] = get_args(Grain)
 LIMIT = 20.0  # log-ratios are clamped to +-LIMIT before they are exponentiated (verl)
 
 

@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from algorithms.core import TokenTable, TurnTable
+from algorithms.core import Credit, TokenTable, TurnTable
 
 
 class Advantage(ABC):
-    """Base of every estimator. Subclasses are frozen dataclasses; their fields are their YAML keys."""
+    """Base of every estimator. Subclasses are frozen dataclasses; their fields are their YAML keys.
 
-    grain: ClassVar[Literal["trajectory", "turn", "token"]]
+    A subclass has `credit`, the grain it works at, as a field (where it can work at several) or as a class variable.
+    """
+
+    credits: ClassVar[tuple[Credit, ...]]  # every grain it can work at
+    credit: Credit | ClassVar[Credit]
     min_group: ClassVar[int] = 1
     needs_values: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs_entropy: ClassVar[bool] = False
+    needs_turn_rewards: ClassVar[bool] = False  # means nothing where the outcome is all there is
+    needs: ClassVar[frozenset[str]] = frozenset()  # names of environment features (`envs.core.Feature`)
 
     @abstractmethod
     def __call__(self, turns: TurnTable, tokens: TokenTable) -> Tensor:
         """[R, T] advantage of each trained token in reward units, detached; 0 where not trained.
 
-        Evolvable fields are scalars, [K] (grain trajectory or turn) or [R, 1] (grain token).
+        Evolvable fields are scalars or [N]; `turns.by_turn` and the like make them broadcast.
         """
+
+    def at(self, credit: Credit) -> Advantage:
+        """The same estimator at another grain.
+
+        Raises:
+            ValueError: where the estimator means nothing at that grain.
+        """
+        if credit == self.credit:
+            return self
+        if credit not in self.credits:
+            raise ValueError(
+                f"{type(self).__name__} gives credit by {' or '.join(self.credits)}, not by {credit}; "
+                f"use granularity={self.credit}"
+            )
+        return dataclasses.replace(self, credit=credit)  # type: ignore[type-var]
+
+
+class Critical(Advantage):
+    """Base of the estimators that compare with the values of a critic."""
+
+    needs_values: ClassVar[bool] = True
+
+    @abstractmethod
+    def targets(self, turns: TurnTable, tokens: TokenTable) -> tuple[Tensor, Tensor]:
+        """[R, T] what the critic should have said, in reward units, and [R, T] bool where it is asked."""
 
 
 def group_sum(value_B: Tensor, group_B: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ class Clipped(Objective):
     clip_low: Annotated[float, Ge(0), Lt(1)] = evolvable()
     clip_high: Annotated[float, Ge(0)] = evolvable()
 
-    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor) -> Surrogate:
+    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor, old_RT: Tensor) -> Surrogate:
         ratio_RT = log_ratio_RT.exp()
         low, high = 1 - self.clip_low, 1 + self.clip_high
         # clamp, not maximum and minimum: those halve the gradient of a ratio that lies exactly on a bound

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from algorithms.ratios import GRAINS
+
 
 @dataclass(frozen=True)
 class Surrogate:
@@ -22,13 +24,15 @@ class Objective(ABC):
     """Base of every surrogate. Subclasses are frozen dataclasses; evolvable fields are scalars or [R, 1]."""
 
     off_policy: ClassVar[bool] = True  # corrects for a policy that has moved since it sampled
+    grains: ClassVar[tuple[str, ...]] = GRAINS  # grains of the ratio that it is defined for
 
     @abstractmethod
-    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor) -> Surrogate:
+    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor, old_RT: Tensor) -> Surrogate:
         """Loss of each token, to be minimised.
 
         Args:
             log_ratio_RT: [R, T] log-ratio at the chosen grain, in nats, 0 where not trained.
             advantage_RT: [R, T] advantages, detached.
-            logprob_RT: [R, T] log-probabilities of the present policy, in nats.
+            logprob_RT: [R, T] log-probabilities of the present policy, in nats, with gradient.
+            old_RT: [R, T] log-probabilities of the policy that the ratio is taken against.
         """

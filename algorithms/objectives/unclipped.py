@@ -17,6 +17,6 @@ class Unclipped(Objective):
 
     off_policy: ClassVar[bool] = False
 
-    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor) -> Surrogate:
+    def __call__(self, log_ratio_RT: Tensor, advantage_RT: Tensor, logprob_RT: Tensor, old_RT: Tensor) -> Surrogate:
         nowhere = torch.zeros_like(log_ratio_RT, dtype=torch.bool)
         return Surrogate(-advantage_RT * logprob_RT, nowhere, nowhere)
