@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from algorithms.ratios import GRAINS
@@ -36,3 +37,8 @@ class Objective(ABC):
             logprob_RT: [R, T] log-probabilities of the present policy, in nats, with gradient.
             old_RT: [R, T] log-probabilities of the policy that the ratio is taken against.
         """
+
+
+def like(setting: float | Tensor, value_RT: Tensor) -> Tensor:
+    """A setting as a tensor of the type of `value_RT`: torch's own default would round a float to float32."""
+    return torch.as_tensor(setting, dtype=value_RT.dtype, device=value_RT.device)
