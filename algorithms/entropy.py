@@ -35,7 +35,7 @@ def stepped_coefficient(coef_N: Tensor, entropy_N: Tensor, target: float, step: 
         coef_N: [N] coefficient of the update that was made.
         entropy_N: [N] mean entropy of its trained tokens, nats.
     """
-    direction_N = torch.sign(target - entropy_N).nan_to_num(0.0)
+    direction_N = torch.sign(target - entropy_N)  # 0 for NaN
     return (coef_N + step * direction_N).clamp(min=0)
 
 

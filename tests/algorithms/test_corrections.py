@@ -143,10 +143,10 @@ def test_members_may_have_different_bounds(together: Correction, alone: list[Cor
 
 
 def test_rows_that_went_badly_and_are_far_off_are_masked() -> None:
-    drift = torch.tensor([[0.4, 0.8], [0.1, 0.1], [0.4, 0.8]], dtype=torch.float64)
-    advantage = torch.tensor([[-1.0, -1.0], [-1.0, -1.0], [1.0, 1.0]])
-    keep = SequenceMask(delta=0.5)(drift, advantage, torch.ones(3, 2, dtype=torch.bool))
-    assert keep.tolist() == [[False, False], [True, True], [True, True]]
+    drift = torch.tensor([[0.4, 0.8], [0.1, 0.1], [0.4, 0.8], [0.4, 0.8]], dtype=torch.float64)
+    advantage = torch.tensor([[-1.0, -1.0], [-1.0, -1.0], [1.0, 1.0], [0.0, 0.0]])
+    keep = SequenceMask(delta=0.5)(drift, advantage, torch.ones(4, 2, dtype=torch.bool))
+    assert keep.tolist() == [[False, False], [True, True], [True, True], [True, True]]
 
 
 def test_the_sequence_mask_has_the_sign_of_a_policy_that_moved_away() -> None:

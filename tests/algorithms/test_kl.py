@@ -113,6 +113,14 @@ def test_a_coarser_grain_pools_the_log_ratio_first(grain: str, expected: list[li
     assert_close(kl(grain=grain)(logprob, torch.zeros_like(logprob), mask, turn), expected)
 
 
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_the_component_measures_the_policy_from_the_reference(estimator: Estimator) -> None:
+    component = kl(estimator=estimator, place="reward" if estimator == "k1" else "loss")
+    mask, turn = torch.ones(1, 3).bool(), torch.tensor([[0, 0, 1]])
+    estimate = component(LOGPROB.unsqueeze(0), REFERENCE.unsqueeze(0), mask, turn)
+    assert_close(estimate, {"k1": [[0.2, -0.5, 0.0]], "k3": [[0.018731, 0.148721, 0.0]]}[estimator])
+
+
 @given(seeds)
 @BATCHES
 @pytest.mark.parametrize("grain", ["token", "turn", "sequence"])

@@ -196,6 +196,13 @@ def test_the_binary_kl_of_dppo_is_that_of_the_old_policy_from_the_present_one(
     assert_close(now.grad, [[gradient]])
 
 
+def test_dppo_masks_a_token_that_was_certain_and_loses_probability() -> None:
+    old = torch.zeros(1, 1, dtype=torch.float64)
+    now = torch.tensor([[0.5]], dtype=torch.float64).log()
+    surrogate = DPPO(threshold=0.05, divergence="kl")(now - old, -torch.ones(1, 1).double(), now, old)
+    assert surrogate.clipped_low_RT.all() and surrogate.loss_RT == 0
+
+
 def test_dppo_does_not_mask_rare_tokens_for_their_ratio_and_bounds_their_weight() -> None:
     old = torch.tensor([[1e-4, 1e-4]], dtype=torch.float64).log()
     now = torch.tensor([[5e-4, 5e-3]], dtype=torch.float64).log().requires_grad_()
