@@ -110,6 +110,11 @@ class TokenTable:
         before_RT = torch.nn.functional.pad(self.turn_RT[:, :-1], (1, 0), value=-1)
         return self.mask_RT & (before_RT != self.turn_RT)
 
+    @property
+    def last_RT(self) -> Tensor:
+        """[R, T] bool, the last token of every turn, which carries the turn's reward."""
+        return self.mask_RT & (_next_turn(self.turn_RT) != self.turn_RT)
+
     def of_turns(self, value_RT: Tensor, turns: int) -> Tensor:
         """[K] the mean of `value_RT` over the tokens of each of `turns` turns; 0 for a turn without a token here."""
         line = self.turn_RT[self.mask_RT]
@@ -125,8 +130,7 @@ class TokenTable:
 
     def turn_reward_on_last_token(self, turns: TurnTable) -> Tensor:
         """[R, T] each turn's reward on the last of its tokens, minus each token's KL penalty; 0 where not trained."""
-        last_RT = self.mask_RT & (_next_turn(self.turn_RT) != self.turn_RT)
-        reward_RT = torch.where(last_RT, self.spread(turns.reward_K), 0.0)
+        reward_RT = torch.where(self.last_RT, self.spread(turns.reward_K), 0.0)
         if self.penalty_RT is None:
             return reward_RT
         return torch.where(self.mask_RT, reward_RT - self.penalty_RT, 0.0)

@@ -1,50 +1,58 @@
-"""How much better than its group was an episode?"""
+"""How much better than its group was an episode, or what followed a turn?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from annotated_types import Ge
 from torch import Tensor
 
-from algorithms.advantages.core import Advantage, group_mean, group_std
-from algorithms.core import TokenTable, TurnTable
+from algorithms.advantages.core import Advantage, group_sum, place, whiten
+from algorithms.advantages.normalisation import Normalisation
+from algorithms.advantages.returns import reward_to_go
+from algorithms.core import Credit, TokenTable, TurnTable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupRelative(Advantage):
-    """Episode return against the other returns of the same task and member, one number for the whole episode.
+    """Returns against the other returns of the same task and member.
 
-    GRPO (Shao et al. 2024, arXiv:2402.03300): `spread=group`. Dr. GRPO (Liu et al. 2025, arXiv:2503.20783):
-    `spread=none`. RLOO (Ahmadian et al. 2024, arXiv:2402.14740): `leave_one_out=true, spread=none`.
-    The standard deviation is the unbiased one (n-1), as in verl and TRL. A group of one, and a group whose returns
-    (before any KL penalty) spread by no more than `floor`, get advantage 0, never the raw return or a blown-up rounding
-    error.
+    GRPO (Shao et al. 2024, arXiv:2402.03300): centre and spread of the group. Dr. GRPO (Liu et al. 2025,
+    arXiv:2503.20783): no spread. RLOO (Ahmadian et al. 2024, arXiv:2402.14740) and LOOP (Chen et al. 2025,
+    arXiv:2502.01600): leave-one-out, no spread. REINFORCE++-baseline (Hu et al. 2025, arXiv:2501.03262): no spread,
+    and `whiten` over the member's trained tokens; groups that teach nothing stay 0 and out of these statistics.
+
+    `credit=trajectory` gives the whole episode one number. `credit=turn` compares the reward to go of turn k with that
+    of the episodes of the group that reached turn k; where no other did, the turn gets the number of its episode.
+    Episodes that stopped earlier are not counted as zeros, so one more turn of equal worth earns no bonus: who else
+    reached turn k does not depend on the own action, and leave-one-out stays unbiased. The states compared may differ,
+    which costs variance; a centre that is the group's mean shrinks turns that few reached by (n-1)/n.
     """
 
-    grain: ClassVar[Literal["trajectory", "turn", "token"]] = "trajectory"
-    min_group: ClassVar[int] = 2
+    credits: ClassVar[tuple[Credit, ...]] = ("trajectory", "turn")
 
-    leave_one_out: bool
-    spread: Literal["none", "group"]
-    epsilon: Annotated[float, Ge(0)]
-    floor: Annotated[float, Ge(0)]
+    credit: Literal["trajectory", "turn"]
+    normalisation: Normalisation
+    whiten: bool
+
+    @property
+    def min_group(self) -> int:
+        return 2 if self.normalisation.needs_groups else 1
 
     def __call__(self, turns: TurnTable, tokens: TokenTable) -> Tensor:
-        advantage_E = self.of_returns(tokens.penalised(turns).return_E, turns.group_E)
-        # decided before the KL penalty: its noise must not turn a group of equal returns into one that teaches
-        teaches_E = group_std(turns.return_E, turns.group_E) > self.floor
-        return tokens.spread(torch.where(teaches_E, advantage_E, 0.0)[turns.episode_K])
-
-    def of_returns(self, return_E: Tensor, group_E: Tensor) -> Tensor:
-        """[E] advantages, in reward units (`spread=none`) or standard deviations of the group."""
-        size, mean = group_mean(return_E, group_E)
-        std = group_std(return_E, group_E)
-        advantage = return_E - mean
-        if self.leave_one_out:
-            advantage = advantage * size / (size - 1).clamp(min=1)
-        if self.spread == "group":
-            advantage = advantage / (std + self.epsilon)
-        return torch.where((size > 1) & (std > self.floor), advantage, 0.0)
+        paid = tokens.penalised(turns)
+        among_E = (turns.group_E, turns.member_E)
+        advantage_K = self.normalisation(paid.return_E, *among_E, turns.return_E)[turns.episode_K]
+        teaches_K = self.normalisation.teaches(turns.return_E, *among_E)[turns.episode_K]
+        if self.credit == "turn":
+            among_K = (place(turns), turns.member_K)
+            raw_K = reward_to_go(turns, 1.0)
+            shared_K = group_sum(torch.ones_like(raw_K), place(turns)) > 1
+            by_turn_K = self.normalisation(reward_to_go(paid, 1.0), *among_K, raw_K)
+            advantage_K = torch.where(shared_K, by_turn_K, advantage_K)
+            teaches_K = torch.where(shared_K, self.normalisation.teaches(raw_K, *among_K), teaches_K)
+        advantage_RT = tokens.spread(advantage_K)
+        if not self.whiten:
+            return advantage_RT
+        return whiten(advantage_RT, tokens.mask_RT & tokens.spread(teaches_K).bool(), tokens.member_R)

@@ -1,129 +1,27 @@
-"""Episode returns against those of their group: GRPO, Dr. GRPO, RLOO."""
+"""Returns, and what follows a turn, against those of the group: GRPO, Dr. GRPO, RLOO, REINFORCE++-baseline."""
 
 from __future__ import annotations
 
-from fractions import Fraction
+import itertools
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from algorithms.advantages import GroupRelative
-from algorithms.advantages.core import group_mean, group_std
-from tests.algorithms.parts import DR_GRPO, GRPO, RLOO
+from tests.algorithms.estimators import (
+    BATCH,
+    CENTRED,
+    DR_GRPO,
+    GRPO,
+    LEAVE_ONE_OUT,
+    REINFORCE_PP_BASELINE,
+    RLOO,
+    RLOO_BY_TURN,
+    normalisation,
+)
 from tests.algorithms.tables import assert_close, token_table, turn_table
 
-FOUR = torch.tensor([1.0, 0.0, 0.5, 0.5], dtype=torch.float64)
-ONE_GROUP = torch.tensor([7, 7, 7, 7])
-VARIANTS = pytest.mark.parametrize("estimator", [GRPO, DR_GRPO, RLOO], ids=["grpo", "dr_grpo", "rloo"])
-
-
-def test_grpo_divides_by_the_unbiased_standard_deviation() -> None:
-    assert_close(GRPO.of_returns(FOUR, ONE_GROUP), [1.224742, -1.224742, 0.0, 0.0])
-    population = 1.414210  # what n instead of n - 1 would give
-    assert abs(float(GRPO.of_returns(FOUR, ONE_GROUP)[0]) - population) > 0.1
-
-
-def test_grpo_with_the_epsilon_of_trl() -> None:
-    trl = GroupRelative(leave_one_out=False, spread="group", epsilon=1e-4, floor=0.0)
-    assert_close(trl.of_returns(FOUR, ONE_GROUP), [1.224445, -1.224445, 0.0, 0.0], tolerance=1e-6)
-
-
-def test_graded_scores_become_advantages() -> None:
-    scores = torch.tensor([0.9, 0.2, 0.6, 0.6], dtype=torch.float64)
-    assert_close(GRPO.of_returns(scores, ONE_GROUP), [1.131501, -1.305578, 0.087039, 0.087039])
-
-
-def test_dr_grpo_only_centres() -> None:
-    assert_close(DR_GRPO.of_returns(FOUR, ONE_GROUP), [0.5, -0.5, 0.0, 0.0])
-
-
-def test_rloo_is_the_return_minus_the_mean_of_the_others() -> None:
-    assert_close(RLOO.of_returns(FOUR, ONE_GROUP), [0.666667, -0.666667, 0.0, 0.0])
-    returns = torch.tensor([3.0, -1.0, 0.25, 8.0, 2.0], dtype=torch.float64)
-    explicit = [float(returns[i] - torch.cat([returns[:i], returns[i + 1 :]]).mean()) for i in range(5)]
-    assert_close(RLOO.of_returns(returns, torch.zeros(5, dtype=torch.int64)), explicit, tolerance=1e-12)
-
-
-@pytest.mark.parametrize("size", [2, 4, 8])
-def test_leave_one_out_is_centred_times_g_over_g_minus_one_exactly(size: int) -> None:
-    returns = [(7 * i * i % 11) / 8 for i in range(size)]  # eighths: the mean of 2, 4 or 8 of them has no rounding
-    mean = sum(map(Fraction, returns), Fraction(0)) / size
-    expected = [float((Fraction(r) - mean) * size / (size - 1)) for r in returns]
-    tensor, group = torch.tensor(returns, dtype=torch.float64), torch.zeros(size, dtype=torch.int64)
-    assert RLOO.of_returns(tensor, group).tolist() == expected
-    assert DR_GRPO.of_returns(tensor, group).tolist() == [float(Fraction(r) - mean) for r in returns]
-
-
-@VARIANTS
-def test_a_group_of_one_gets_nothing_never_its_raw_return(estimator: GroupRelative) -> None:
-    advantage = estimator.of_returns(torch.tensor([1.0, 5.0, 3.0]), torch.tensor([0, 1, 1]))
-    assert advantage[0] == 0
-    assert advantage[1] > 0
-
-
-@VARIANTS
-@pytest.mark.parametrize("value", [0.1, 0.7, 1e6 + 0.1, -3.3])
-def test_equal_returns_give_exactly_zero_even_without_floor_and_epsilon(estimator: GroupRelative, value: float) -> None:
-    bare = GroupRelative(estimator.leave_one_out, estimator.spread, epsilon=0.0, floor=0.0)
-    for size in (2, 3, 7):
-        advantage = bare.of_returns(torch.full((size,), value), torch.zeros(size, dtype=torch.int64))
-        assert advantage.tolist() == [0.0] * size
-
-
-def test_a_spread_below_the_floor_is_noise_and_gives_zero() -> None:
-    returns = torch.tensor([0.35, 0.35, 0.35, 0.3501])  # spread 5e-5; a division by it would give advantages of 1.5
-    careful = GroupRelative(leave_one_out=True, spread="group", epsilon=0.0, floor=1e-4)
-    assert careful.of_returns(returns, ONE_GROUP).tolist() == [0.0] * 4
-    reckless = GroupRelative(leave_one_out=True, spread="group", epsilon=0.0, floor=0.0)
-    assert reckless.of_returns(returns, ONE_GROUP).abs().max() > 1
-
-
-finite = st.floats(-10, 10, width=32)
-some_returns = st.lists(finite, min_size=2, max_size=8)
-
-
-@settings(deadline=None, max_examples=60)
-@given(some_returns, finite)
-def test_a_constant_added_to_a_group_changes_nothing(returns: list[float], constant: float) -> None:
-    value, group = torch.tensor(returns, dtype=torch.float64), torch.zeros(len(returns), dtype=torch.int64)
-    assume(value.std() > 1e-3)
-    for estimator in (GRPO, DR_GRPO, RLOO):
-        assert_close(estimator.of_returns(value + constant, group), estimator.of_returns(value, group), 1e-9)
-
-
-@settings(deadline=None, max_examples=60)
-@given(some_returns, st.floats(0.1, 10))
-def test_scaling_rewards_scales_advantages_unless_they_are_divided_by_the_spread(
-    returns: list[float], factor: float
-) -> None:
-    value, group = torch.tensor(returns, dtype=torch.float64), torch.zeros(len(returns), dtype=torch.int64)
-    assume(value.std() > 1e-2)
-    for estimator in (DR_GRPO, RLOO):
-        assert_close(estimator.of_returns(value * factor, group), estimator.of_returns(value, group) * factor, 1e-9)
-    by_spread = GroupRelative(leave_one_out=False, spread="group", epsilon=0.0, floor=0.0)
-    assert_close(by_spread.of_returns(value * factor, group), by_spread.of_returns(value, group), 1e-9)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=4), min_size=2, max_size=12))
-def test_advantages_have_mean_zero_in_each_group(rewards: list[list[float]]) -> None:
-    groups = [e % 3 for e in range(len(rewards))]
-    turns = turn_table(rewards, groups)
-    for estimator in (GRPO, DR_GRPO, RLOO):
-        advantage = estimator.of_returns(turns.return_E, turns.group_E)
-        for group in set(groups):
-            assert abs(float(advantage[turns.group_E == group].sum())) < 1e-6
-
-
-@VARIANTS
-def test_the_order_of_episodes_does_not_matter(estimator: GroupRelative) -> None:
-    returns = torch.tensor([1.0, 0.0, 0.5, 2.0, 4.0, 3.0], dtype=torch.float64)
-    groups = torch.tensor([0, 0, 0, 9, 9, 9])
-    order = torch.tensor([4, 2, 0, 5, 1, 3])
-    shuffled = estimator.of_returns(returns[order], groups[order])
-    assert_close(shuffled, estimator.of_returns(returns, groups)[order], 1e-12)
+BY_TURN = GroupRelative(credit="turn", normalisation=CENTRED, whiten=False)
 
 
 def test_four_episodes_of_one_task_are_one_group() -> None:
@@ -135,17 +33,13 @@ def test_four_episodes_of_one_task_are_one_group() -> None:
 
 def test_members_are_compared_with_their_own_episodes_only() -> None:
     together = turn_table([[1.0], [0.0], [9.0], [5.0]], groups=[0, 0, 1, 1], members=[0, 0, 1, 1])
-    alone = turn_table([[1.0], [0.0]], groups=[0, 0])
-    both, one = DR_GRPO(together, token_table(together)), DR_GRPO(alone, token_table(alone))
-    assert torch.equal(both[:2], one)
-    assert_close(both[2:, 1], [2.0, -2.0])
+    assert_close(DR_GRPO(together, token_table(together))[:, 1], [0.5, -0.5, 2.0, -2.0])
 
 
 def test_a_turn_without_reward_is_a_turn_and_an_episode_without_reward_is_no_error() -> None:
     turns = turn_table([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]], groups=[0, 0, 0])
-    advantage = DR_GRPO(turns, token_table(turns, observation=0))
     third = 1 / 3
-    assert_close(advantage, [[third] * 4, [third] * 4, [-2 * third] * 4])
+    assert_close(DR_GRPO(turns, token_table(turns, observation=0)), [[third] * 4, [third] * 4, [-2 * third] * 4])
 
 
 def test_the_same_return_in_two_turns_or_six_gives_the_same_advantage() -> None:
@@ -160,9 +54,7 @@ def test_the_same_return_in_two_turns_or_six_gives_the_same_advantage() -> None:
 
 def test_observation_and_padding_tokens_have_no_advantage() -> None:
     turns = turn_table([[1.0, 0.0], [0.0]], groups=[0, 0])
-    tokens = token_table(turns)
-    advantage = DR_GRPO(turns, tokens)
-    assert_close(advantage, [[0, 0.5, 0.5, 0, 0.5, 0.5], [0, -0.5, -0.5, 0, 0, 0]])
+    assert_close(DR_GRPO(turns, token_table(turns)), [[0, 0.5, 0.5, 0, 0.5, 0.5], [0, -0.5, -0.5, 0, 0, 0]])
 
 
 def test_kl_in_the_reward_lowers_the_return_of_the_episode_that_strays() -> None:
@@ -172,13 +64,106 @@ def test_kl_in_the_reward_lowers_the_return_of_the_episode_that_strays() -> None
 
 
 def test_kl_in_the_reward_does_not_make_a_group_of_equal_returns_teach() -> None:
-    turns = turn_table([[1.0], [1.0]], groups=[0, 0])
-    tokens = token_table(turns, observation=0, penalty=[[0.001, 0.0], [0.0, 0.0]])
-    for estimator in (GRPO, DR_GRPO, RLOO):
+    turns = turn_table([[0.0, 1.0], [0.5, 0.5]], groups=[0, 0])
+    tokens = token_table(turns, observation=0, penalty=[[0.001, 0.0, 0.0, 0.0], [0.0] * 4])
+    for estimator in (GRPO, DR_GRPO, RLOO, REINFORCE_PP_BASELINE):
         assert estimator(turns, tokens).abs().max() == 0
 
 
-def test_group_statistics_of_nothing_are_nothing() -> None:
-    empty, group = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
-    size, mean = group_mean(empty, group)
-    assert size.shape == mean.shape == group_std(empty, group).shape == (0,)
+# By turn
+
+
+def test_a_turn_is_compared_with_what_followed_the_same_turn_of_those_that_reached_it() -> None:
+    turns = turn_table([[0.0, 1.0], [0.0, 0.5], [0.25]], groups=[0, 0, 0])
+    tokens = token_table(turns, observation=0)
+    mean = 1.75 / 3
+    expected = [[1 - mean, 1 - mean, 0.25, 0.25], [0.5 - mean] * 2 + [-0.25] * 2, [0.25 - mean] * 2 + [0, 0]]
+    assert_close(BY_TURN(turns, tokens), expected)
+
+
+def test_a_turn_that_no_other_reached_gets_the_advantage_of_its_episode() -> None:
+    turns = turn_table([[0.25, 0.0, 1.0], [0.0, 0.5], [0.5]], groups=[0, 0, 0])
+    advantage = BY_TURN(turns, token_table(turns, observation=0))
+    assert_close(advantage[0, 4:], [1.25 - 0.75] * 2)  # returns 1.25, 0.5 and 0.5
+    assert_close(advantage[0, 2:4], [1.0 - 0.75] * 2)
+
+
+def test_z_scores_by_turn_are_those_of_agilerl() -> None:
+    """To go are 0.2, 0.6 and 0.4 at the first turn, 1.0 and 0.0 at the second."""
+    turns = turn_table([[-0.8, 1.0], [0.6, 0.0], [0.4]], groups=[0, 0, 0], lengths=[[1, 1], [1, 1], [1]])
+    agilerl = GroupRelative(credit="turn", normalisation=normalisation(spread="group", epsilon=1e-8), whiten=False)
+    expected = [[-1.0, 0.707107], [1.0, -0.707107], [0.0, 0.0]]
+    assert_close(agilerl(turns, token_table(turns, observation=0)), expected)
+
+
+@pytest.mark.parametrize("normalised", [LEAVE_ONE_OUT, CENTRED], ids=["leave_one_out", "centred"])
+def test_one_more_turn_of_equal_worth_earns_no_bonus_in_expectation(normalised: object) -> None:
+    """PITFALLS 23: "stop now" is worth 1/4 for sure, "one more turn" wins 1 once in four times; all groups of four."""
+    arms: list[tuple[float, list[float]]] = [(0.5, [0.25]), (0.125, [0.0, 1.0]), (0.375, [0.0, 0.0])]
+    first = {"stop": 0.0, "more": 0.0}
+    second = 0.0
+    estimator = GroupRelative(credit="turn", normalisation=normalised, whiten=False)  # type: ignore[arg-type]
+    for group in itertools.product(arms, repeat=4):
+        chance = group[0][0] * group[1][0] * group[2][0] * group[3][0]
+        turns = turn_table([rewards for _, rewards in group], groups=[0] * 4)
+        advantage = estimator(turns, token_table(turns, observation=0))[0]  # of one episode, the others being its group
+        first["stop" if len(group[0][1]) == 1 else "more"] += chance / 0.5 * float(advantage[0])
+        second += chance * float(advantage[2]) if len(group[0][1]) > 1 else 0.0
+    assert first["stop"] == pytest.approx(0, abs=1e-9)
+    assert first["more"] == pytest.approx(0, abs=1e-9)
+    assert second == pytest.approx(0, abs=1e-9)
+
+
+def test_the_floor_by_turn_is_decided_on_raw_rewards_of_that_turn() -> None:
+    turns = turn_table([[1.0, 0.5], [0.0, 0.5]], groups=[0, 0])
+    tokens = token_table(turns, observation=0, penalty=[[0.0, 0.0, 0.1, 0.0], [0.0] * 4])
+    assert_close(BY_TURN(turns, tokens), [[0.45, 0.45, 0.0, 0.0], [-0.45, -0.45, 0.0, 0.0]])
+
+
+def test_leave_one_out_by_turn_is_centred_times_the_number_that_reached_it() -> None:
+    turns = turn_table([[0.0, 1.0], [0.0, 0.5], [0.25]], groups=[0, 0, 0])
+    tokens = token_table(turns, observation=0)
+    factor = torch.tensor([[1.5, 1.5, 2.0, 2.0]] * 3, dtype=torch.float64)
+    assert_close(RLOO_BY_TURN(turns, tokens), BY_TURN(turns, tokens) * factor)
+
+
+# Whitened
+
+
+def test_the_baseline_form_of_reinforce_plus_plus_whitens_what_was_centred_in_groups() -> None:
+    rewards = [[1.0], [0.0], [0.5], [0.5], [3.0], [1.0], [2.0], [2.0]]
+    turns = turn_table(rewards, groups=[0, 0, 0, 0, 1, 1, 1, 1], lengths=[[1]] * 8)
+    tokens = token_table(turns, observation=0)
+    assert_close(DR_GRPO(turns, tokens)[:, 0], [0.5, -0.5, 0, 0, 1, -1, 0, 0])
+    expected = [0.83666, -0.83666, 0, 0, 1.67332, -1.67332, 0, 0]
+    assert_close(REINFORCE_PP_BASELINE(turns, tokens)[:, 0], expected)
+
+
+def test_groups_that_teach_nothing_stay_zero_and_out_of_the_whitening() -> None:
+    taught = turn_table([[1.0], [0.0]], groups=[0, 0], lengths=[[1], [3]])
+    alone = REINFORCE_PP_BASELINE(taught, token_table(taught, observation=0))
+    turns = turn_table([[1.0], [0.0], [0.7], [0.7], [5.0]], groups=[0, 0, 1, 1, 2], lengths=[[1], [3], [2], [2], [1]])
+    advantage = REINFORCE_PP_BASELINE(turns, token_table(turns, observation=0))
+    assert advantage[2:].abs().max() == 0
+    assert_close(advantage[:2], alone)
+    assert alone.abs().max() > 1
+
+
+def test_turns_that_teach_nothing_stay_zero_and_out_of_the_whitening() -> None:
+    turns = turn_table([[1.0, 0.5], [0.0, 0.5]], groups=[0, 0], lengths=[[1, 1], [1, 1]])
+    whitened = GroupRelative(credit="turn", normalisation=CENTRED, whiten=True)
+    assert_close(whitened(turns, token_table(turns, observation=0)), [[0.707107, 0.0], [-0.707107, 0.0]])
+
+
+def test_a_comparison_within_the_batch_needs_no_group() -> None:
+    assert GRPO.min_group == RLOO.min_group == 2
+    assert GroupRelative(credit="trajectory", normalisation=BATCH, whiten=False).min_group == 1
+
+
+def test_credit_can_be_changed_to_what_the_estimator_knows_and_to_nothing_else() -> None:
+    assert GRPO.at("trajectory") is GRPO
+    assert GRPO.at("turn") == GroupRelative(credit="turn", normalisation=GRPO.normalisation, whiten=False)
+    with pytest.raises(
+        ValueError, match="GroupRelative gives credit by trajectory or turn, not by token; use granularity=turn"
+    ):
+        GRPO.at("token")
