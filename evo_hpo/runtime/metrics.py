@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from envs.core import Episode, StopReason
 from evo_hpo.learner.scoring import Scored
 from evo_hpo.tracking.alarms import repetition, top_action
+from evo_hpo.tracking.turnwise import turn_name
 
 
 def episode_metrics(
@@ -42,18 +43,16 @@ def _of_scored(scored: Scored, indices: list[int], in_groups: bool) -> dict[str,
         "reward_std": statistics.pstdev(returns),
         "success": statistics.fmean(float(e.success) for e in played),
         "turns": statistics.fmean(len(e.turns) for e in played),
+        "turns_max": float(max(len(e.turns) for e in played)),
         "overflow": statistics.fmean(float(e.stop is StopReason.CONTEXT_OVERFLOW) for e in played),
         "valid": statistics.fmean(float(t.valid) for t in turns),
+        "void": statistics.fmean(float(not all(t.valid for t in e.turns)) for e in played),
         "truncated": statistics.fmean(float(t.truncated) for t in turns),
         "action_tokens": statistics.fmean(len(t.action_ids) for t in turns),
         "repetition": repetition(actions),
         "top_action": top_action(actions),
     }
-    if in_groups:
-        groups: dict[int, list[float]] = defaultdict(list)
-        for index, total in zip(indices, returns, strict=True):
-            groups[scored.episodes[index].group].append(total)
-        metrics["zero_spread"] = statistics.fmean(float(max(g) - min(g) < 1e-6) for g in groups.values())
+    metrics |= _of_groups(scored, indices, returns, in_groups) | _of_turns(scored, indices)
     components: dict[str, list[float]] = defaultdict(list)
     for index in indices:
         for name, value in scored.scores[index].components.items():
@@ -61,3 +60,33 @@ def _of_scored(scored: Scored, indices: list[int], in_groups: bool) -> dict[str,
     for name, values in components.items():
         metrics[f"reward/{name}"] = statistics.fmean(values)
     return metrics
+
+
+def _of_groups(scored: Scored, indices: list[int], returns: list[float], in_groups: bool) -> dict[str, float]:
+    """What attempts at the same task have in common; nothing where there is one attempt at each."""
+    groups: dict[int, list[tuple[float, bool]]] = defaultdict(list)
+    for index, total in zip(indices, returns, strict=True):
+        groups[scored.episodes[index].group].append((total, scored.episodes[index].success))
+    several = [group for group in groups.values() if len(group) > 1]
+    metrics = {}
+    if several:
+        metrics = {
+            "group_std": statistics.fmean(statistics.pstdev(total for total, _ in group) for group in several),
+            "all_fail": statistics.fmean(float(not any(success for _, success in group)) for group in several),
+            "all_success": statistics.fmean(float(all(success for _, success in group)) for group in several),
+        }
+    if in_groups:
+        ranges = [max(group)[0] - min(group)[0] for group in groups.values()]
+        metrics["zero_spread"] = statistics.fmean(float(width < 1e-6) for width in ranges)
+    return metrics
+
+
+def _of_turns(scored: Scored, indices: list[int]) -> dict[str, float]:
+    """Means over the turns of one index."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for index in indices:
+        turns = scored.episodes[index].turns
+        for k, (turn, reward) in enumerate(zip(turns, scored.turn_rewards[index], strict=True)):
+            values[turn_name("valid", k)].append(float(turn.valid))
+            values[turn_name("reward", k)].append(reward)
+    return {name: statistics.fmean(own) for name, own in values.items()}

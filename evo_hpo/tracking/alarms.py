@@ -7,19 +7,14 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from evo_hpo.tracking.core import Alarm, GenerationRecord, UpdateRecord
-
-Metrics = Mapping[str, float]
+from evo_hpo.tracking.trends import COLLAPSED, RECENT, REMEMBERED, SKILLED, TRENDS, Metrics
 
 SOLVED = 0.99  # success above which a member has nothing left to learn
-SKILLED = 0.9  # success above which few different actions and low entropy are no fault
 LOOP = re.compile(r"(.{1,8}?)\1{3,}", re.DOTALL)  # up to eight characters, four times or more in a row
 READ = 2_000  # characters of an action that are looked at
-RECENT = 20  # updates whose gradient norms say what is usual
-EVIDENCE = 5  # gradient norms needed before anything counts as unusual
 
 
 def repetition(actions: Sequence[str]) -> float:
@@ -41,20 +36,30 @@ def top_action(actions: Sequence[str]) -> float:
 
 
 def no_signal(metrics: Metrics) -> str | None:
-    if _get(metrics, "grad_norm", math.inf) == 0:
-        cause = "its gradient is exactly zero"
-    elif _get(metrics, "zero_spread", 0) >= 1:
-        cause = "all episodes of each group have the same reward"
-    elif _get(metrics, "reward_std", math.inf) == 0:
-        cause = f"all its episodes have the same reward, {_get(metrics, 'reward', math.nan):.3g}"
-    else:
+    cause = _without_signal(metrics)
+    if cause is None or _get(metrics, "success", 0) >= SOLVED:
         return None
-    if _get(metrics, "success", 0) >= SOLVED:
-        return f"{cause}: it solves every task, so use harder tasks or stop here"
     return (
         f"{cause}, so nothing is learned: use easier tasks, a larger rollout.group_size, a higher rollout.temperature, "
         "or a reward that gives credit for progress"
     )
+
+
+def solved(metrics: Metrics) -> str | None:
+    cause = _without_signal(metrics)
+    if cause is None or _get(metrics, "success", 0) < SOLVED:
+        return None
+    return f"{cause}: it solves every task, so use harder tasks or stop here"
+
+
+def _without_signal(metrics: Metrics) -> str | None:
+    if _get(metrics, "grad_norm", math.inf) == 0:
+        return "its gradient is exactly zero"
+    if _get(metrics, "zero_spread", 0) >= 1:
+        return "all episodes of each group have the same reward"
+    if _get(metrics, "reward_std", math.inf) == 0:
+        return f"all its episodes have the same reward, {_get(metrics, 'reward', math.nan):.3g}"
+    return None
 
 
 def degenerate_text(metrics: Metrics) -> str | None:
@@ -70,7 +75,7 @@ def degenerate_text(metrics: Metrics) -> str | None:
 
 def entropy_collapse(metrics: Metrics) -> str | None:
     entropy = _get(metrics, "entropy", math.inf)
-    if entropy >= 0.02 or _get(metrics, "success", 0) >= SKILLED:
+    if entropy >= COLLAPSED or _get(metrics, "success", 0) >= SKILLED:
         return None
     return (
         f"its entropy fell to {entropy:.3g} nats a token at success {_get(metrics, 'success', 0):.0%}, so it explores "
@@ -85,6 +90,28 @@ def ratio_explosion(metrics: Metrics) -> str | None:
     return (
         f"a probability ratio reached {ratio:.3g}, far from the policy that sampled: lower the learning rate, do fewer "
         "passes over a batch, or clip tighter"
+    )
+
+
+def few_effective_samples(metrics: Metrics) -> str | None:
+    share = _get(metrics, "ess", 1)
+    if share >= 0.3:
+        return None
+    return (
+        f"its samples are worth only {share:.0%} of their number, because trainer and sampler disagree about their "
+        "probabilities: learn from fresher rollouts (rollout.ahead), lower the learning rate, or add a correction "
+        "(conf/algorithm/correction)"
+    )
+
+
+def sampler_gap(metrics: Metrics) -> str | None:
+    gap = _get(metrics, "gap_mean", 0)
+    if gap <= 0.1:
+        return None
+    return (
+        f"sampler and trainer are {gap:.3g} nats a token apart about the same tokens: make sure that both use the same "
+        "weights, precision, temperature and template, learn from fresher rollouts (rollout.ahead), or add a "
+        "correction (conf/algorithm/correction)"
     )
 
 
@@ -120,13 +147,19 @@ def context_overflow(metrics: Metrics) -> str | None:
 
 RULES: dict[str, tuple[int, Callable[[Metrics], str | None]]] = {  # kind: (updates in a row, rule)
     "no_signal": (5, no_signal),
+    "solved": (5, solved),
     "degenerate_text": (1, degenerate_text),
     "entropy_collapse": (3, entropy_collapse),
     "ratio_explosion": (1, ratio_explosion),
+    "few_effective_samples": (2, few_effective_samples),
+    "sampler_gap": (3, sampler_gap),
     "not_finite": (1, not_finite),
     "env_failures": (1, env_failures),
     "context_overflow": (1, context_overflow),
 }
+KINDS = (*RULES, *TRENDS)
+# what the member's own learning brought about; not environment, context, sampler or a solved task
+REPLACEABLE = frozenset(KINDS) - {"env_failures", "context_overflow", "few_effective_samples", "sampler_gap", "solved"}
 
 
 @dataclass
@@ -140,7 +173,9 @@ class Watch:
     - `zero_spread`: share of groups with equal rewards; only where the estimator learns nothing from such groups.
     - `overflow`: share of episodes that ran out of context.
     - `success`: share of episodes. `failed`: share of episodes that the environment broke.
+    - `group_std`: mean over groups of the spread of rewards within one.
     - `entropy`: nats per token. `ratio_max`: largest probability ratio of a trained token.
+    - `gap_mean`: mean distance in nats between sampler and trainer. `ess`: share of samples that are left in effect.
     - `repetition`, `top_action`: as the functions of this module give them for the actions of the batch.
 
     `kl`, `clip_fraction_low`, `clip_fraction_high`, `valid` (share of turns), `turns` (per episode), `action_tokens`
@@ -149,7 +184,7 @@ class Watch:
 
     _streak: Counter[tuple[int, str]] = field(default_factory=Counter, init=False, repr=False)
     _raised: set[tuple[int, str]] = field(default_factory=set, init=False, repr=False)
-    _norms: dict[int, deque[float]] = field(
+    _recent: dict[int, deque[dict[str, float]]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT)), init=False, repr=False
     )
 
@@ -157,18 +192,21 @@ class Watch:
         """The alarms that this update sets off."""
         alarms = []
         for part in record.members:
+            earlier = self._recent[part.member]
             for kind, (patience, rule) in RULES.items():
                 alarms += self._judge(record, part.member, kind, patience, rule(part.metrics))
-            burst = self._gradient_explosion(part.member, part.metrics)
-            alarms += self._judge(record, part.member, "gradient_explosion", 1, burst)
+            for kind, (patience, trend) in TRENDS.items():
+                alarms += self._judge(record, part.member, kind, patience, trend(earlier, part.metrics))
+            known = {name: float(part.metrics[name]) for name in REMEMBERED if name in part.metrics}
+            earlier.append({name: value for name, value in known.items() if math.isfinite(value)})
         return alarms
 
     def generation(self, record: GenerationRecord) -> None:
         """Forget what was known of slots that were filled with another member's weights."""
         for member in record.members:
             if member.parent != member.member or member.event == "rescued":
-                self._norms.pop(member.member, None)
-                for kind in (*RULES, "gradient_explosion"):
+                self._recent.pop(member.member, None)
+                for kind in KINDS:
                     self._clear(member.member, kind)
 
     def state_dict(self) -> dict[str, Any]:
@@ -176,15 +214,15 @@ class Watch:
         return {
             "streak": [[member, kind, count] for (member, kind), count in sorted(self._streak.items())],
             "raised": [list(place) for place in sorted(self._raised)],
-            "norms": [[member, list(norms)] for member, norms in sorted(self._norms.items())],
+            "recent": [[member, list(recent)] for member, recent in sorted(self._recent.items())],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._streak = Counter({(int(member), str(kind)): int(count) for member, kind, count in state["streak"]})
         self._raised = {(int(member), str(kind)) for member, kind in state["raised"]}
-        self._norms.clear()
-        for member, norms in state["norms"]:
-            self._norms[int(member)].extend(norms)
+        self._recent.clear()
+        for member, recent in state["recent"]:
+            self._recent[int(member)].extend(dict(each) for each in recent)
 
     def _judge(self, record: UpdateRecord, member: int, kind: str, patience: int, finding: str | None) -> list[Alarm]:
         place = (member, kind)
@@ -202,19 +240,6 @@ class Watch:
     def _clear(self, member: int, kind: str) -> None:
         self._streak.pop((member, kind), None)
         self._raised.discard((member, kind))
-
-    def _gradient_explosion(self, member: int, metrics: Metrics) -> str | None:
-        norm = _get(metrics, "grad_norm", 0)
-        norms = self._norms[member]
-        usual = median(norms) if len(norms) >= EVIDENCE else math.inf
-        norms.append(norm)
-        # the floor keeps a run that starts with vanishing gradients from crying wolf
-        if norm <= 100 * max(usual, 0.01):
-            return None
-        return (
-            f"its gradient norm jumped to {norm:.3g}, usually {usual:.3g}: lower the learning rate or the norm that "
-            "gradients are clipped to"
-        )
 
 
 def _get(metrics: Metrics, name: str, missing: float) -> float:

@@ -21,10 +21,18 @@ from evo_hpo.tracking.core import Alarm, GenerationRecord, RunInfo, Tracker, Upd
 from evo_hpo.tracking.jsonl import LINEAGE, plain, read_jsonl
 from evo_hpo.tracking.progress import short_names
 from evo_hpo.tracking.secrets import scrub
+from evo_hpo.tracking.turnwise import parsed
 
 Mode = Literal["offline", "online", "disabled"]
 FOLDER = "wandb"  # inside the run folder; `wandb sync <run folder>/wandb/offline-run-*` uploads what is there
 QUEUE_SIZE = 10_000  # records that may wait for W&B before more are dropped
+OF_MEMBERS = frozenset(  # charts of a member's run, besides the parts of its reward; the rest is shown as a mean
+    {
+        "loss", "value_loss", "grad_norm", "critic_grad_norm", "finite", "entropy", "kl", "kl_old", "ratio_max",
+        "clip_fraction_low", "clip_fraction_high", "ess", "explained_variance", "preference_accuracy", "reward",
+        "reward_std", "group_std", "zero_spread", "success", "turns", "valid", "truncated", "action_tokens", "failed",
+    }
+)  # fmt: skip
 
 
 @dataclass
@@ -143,7 +151,8 @@ class Session:
         for member in [self._population, *self._members]:
             for step in ("update", "generation", "policy_tokens"):
                 member.define_metric(step)
-            member.define_metric("train/*", step_metric="update")
+            for metrics in ("train/*", "turn/*"):
+                member.define_metric(metrics, step_metric="update")
             member.define_metric("alarms/*", step_metric="update")
             member.define_metric("hyperparameters/*", step_metric="generation")
             member.define_metric("fitness/*", step_metric="policy_tokens")
@@ -151,12 +160,18 @@ class Session:
     def update(self, record: UpdateRecord) -> None:
         place = self._place(record)
         for part in record.members:
-            self._members[part.member].log(place | {f"train/{name}": plain(v) for name, v in part.metrics.items()})
+            shown = {
+                f"train/{name}": plain(value)
+                for name, value in part.metrics.items()
+                if name in OF_MEMBERS or name.startswith("reward/")
+            }
+            self._members[part.member].log(place | shown)
         for_all = {}
         for name in sorted({name for part in record.members for name in part.metrics}):
             values = _finite(part.metrics.get(name) for part in record.members)
             if values:
-                for_all[f"train/{name}/mean"] = statistics.fmean(values)
+                chart = name if parsed(name) else f"train/{name}"
+                for_all[f"{chart}/mean"] = statistics.fmean(values)
         self._population.log(place | for_all)
 
     def generation(self, record: GenerationRecord) -> None:

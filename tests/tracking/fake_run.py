@@ -11,6 +11,7 @@ from typing import Any
 from evo_hpo.tracking.alarms import Watch
 from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, MemberUpdate, RunInfo, Tracker, UpdateRecord
 from evo_hpo.tracking.statistics import wilson
+from evo_hpo.tracking.turnwise import turn_name
 
 SPACE = {
     "algorithm.optimizer.lr": (1e-4, 1e-2),
@@ -156,6 +157,11 @@ def _metrics(dice: random.Random, skill: list[float], hyper: list[dict[str, floa
         "failed": 0.0,
         "action_tokens": 3.1,
         "truncated": 0.0,
+        "group_std": 0.4 * success,
+        "ess": 0.97,
+        "gap_mean": 0.01,
+        **{turn_name("entropy", k): 0.5 - 0.05 * k for k in range(10)},
+        **{turn_name("reward", k): 0.1 * success * k for k in range(10)},
     }
 
 

@@ -1,11 +1,14 @@
 import json
 import math
+import random
+from collections.abc import Callable
+from statistics import fmean, pstdev
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo_hpo.tracking.alarms import Watch, repetition, top_action
+from evo_hpo.tracking.alarms import KINDS, REPLACEABLE, Watch, repetition, top_action
 from evo_hpo.tracking.core import Alarm, GenerationRecord, MemberGeneration, MemberUpdate, UpdateRecord
 
 HEALTHY = {
@@ -14,6 +17,7 @@ HEALTHY = {
     "reward": 0.5,
     "reward_std": 0.5,
     "zero_spread": 0.25,
+    "group_std": 0.4,
     "success": 0.5,
     "entropy": 0.7,
     "ratio_max": 1.2,
@@ -22,6 +26,8 @@ HEALTHY = {
     "top_action": 0.4,
     "failed": 0.0,
     "valid": 1.0,
+    "gap_mean": 0.01,
+    "ess": 0.98,
 }
 
 
@@ -60,8 +66,9 @@ def test_ten_runs_with_reward_and_loss_zero_are_never_clean() -> None:  # PITFAL
 
 
 def test_a_solved_task_is_told_apart_from_one_that_cannot_be_learned() -> None:
-    text = alarms_of([{"zero_spread": 1.0, "success": 1.0, "reward": 1.0}] * 5)[4][0].text
-    assert "solves every task" in text and "easier" not in text
+    [alarm] = alarms_of([{"zero_spread": 1.0, "success": 1.0, "reward": 1.0}] * 5)[4]
+    assert alarm.kind == "solved" and "solves every task" in alarm.text and "easier" not in alarm.text
+    assert "solved" not in REPLACEABLE, "the best member would be thrown away"
 
 
 def test_one_update_with_signal_starts_the_count_again() -> None:
@@ -84,13 +91,17 @@ def test_an_alarm_comes_again_only_after_its_condition_cleared() -> None:
         ({"loss": math.nan}, "not_finite"),
         ({"grad_norm": math.inf}, "not_finite"),
         ({"failed": 0.21}, "env_failures"),
+        ({"overflow": 0.21}, "context_overflow"),
     ],
 )
 def test_a_single_bad_update_raises_its_alarm(fault: dict[str, float], kind: str) -> None:
     assert [alarm.kind for alarm in alarms_of([{}] * 6 + [fault])[6]] == [kind]
 
 
-@pytest.mark.parametrize("fine", [{"repetition": 0.4}, {"ratio_max": 20.0}, {"failed": 0.2}, {"entropy": 0.02}])
+@pytest.mark.parametrize(
+    "fine",
+    [{"repetition": 0.4}, {"ratio_max": 20.0}, {"failed": 0.2}, {"entropy": 0.02}, {"ess": 0.3}, {"gap_mean": 0.1}],
+)
 def test_values_at_the_limit_raise_none(fine: dict[str, float]) -> None:
     assert alarms_of([fine] * 6) == [[]] * 6
 
@@ -103,6 +114,74 @@ def test_collapsed_entropy_is_an_alarm_only_while_the_task_is_unsolved() -> None
 def test_a_gradient_a_hundred_times_the_usual_is_an_alarm() -> None:
     raised = alarms_of([{"grad_norm": 0.3}] * 5 + [{"grad_norm": 29.0}, {"grad_norm": 31.0}])
     assert [[alarm.kind for alarm in each] for each in raised[5:]] == [[], ["gradient_explosion"]]
+
+
+def test_a_trainer_that_disagrees_with_the_sampler_is_an_alarm_that_says_where_to_look() -> None:
+    assert [a.kind for a in alarms_of([{"ess": 0.29}] * 2)[1]] == ["few_effective_samples"]
+    [alarm] = alarms_of([{"gap_mean": 0.11}] * 3)[2]
+    assert alarm.kind == "sampler_gap" and "0.11 nats" in alarm.text and "temperature" in alarm.text
+
+
+def test_entropy_that_falls_fast_before_the_task_is_learned_is_an_alarm() -> None:
+    falling = [{"entropy": 0.4}] * 6 + [{"entropy": 0.09}] * 3
+    raised = alarms_of(falling)
+    assert [[a.kind for a in each] for each in raised] == [[]] * 8 + [["entropy_fall"]]
+    assert "from 0.4 to 0.09 nats" in raised[8][0].text
+    assert alarms_of([each | {"success": 0.95} for each in falling]) == [[]] * 9
+    assert alarms_of([{"entropy": 2.0}] * 6 + [{"entropy": 0.2}] * 5) == [[]] * 11  # learning how to answer
+
+
+def echo(update: int, reward: float = 0.5) -> dict[str, float]:
+    """Attempts that become copies of each other from update 20 on; a little up and down, as in a real run."""
+    noise = 0.05 if update % 2 else -0.05
+    spread, alike = (0.4, 0.25) if update < 20 else (0.1, 0.75)
+    return {"reward": reward + noise, "group_std": spread + noise, "zero_spread": alike + noise}
+
+
+def test_attempts_that_become_alike_while_reward_is_flat_are_the_echo_trap() -> None:
+    raised = [alarm for each in alarms_of([echo(update) for update in range(40)]) for alarm in each]
+    assert [alarm.kind for alarm in raised] == ["echo_trap"]
+    assert 30 <= raised[0].update < 40 and "rollout.temperature" in raised[0].text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda update: {"reward": echo(update)["reward"] + 0.01 * update},  # it learns, and so has less to differ in
+        lambda update: {"zero_spread": 0.25},  # rewards lie closer, but attempts still differ
+        lambda update: {"group_std": 0.4},
+        lambda update: {"success": 0.95},
+    ],
+    ids=["reward rises", "attempts differ", "spread stays", "solved"],
+)
+def test_what_only_looks_like_the_echo_trap_is_none(change: Callable[[int], dict[str, float]]) -> None:
+    assert alarms_of([echo(update) | change(update) for update in range(60)]) == [[]] * 60
+
+
+def test_chance_seldom_looks_like_the_echo_trap() -> None:
+    """Four groups of four attempts at tasks of very different difficulty: 100 members, 100 updates each."""
+    caught = 0
+    for member in range(100):
+        dice = random.Random(member)
+        updates = []
+        for _ in range(100):
+            tasks = [dice.betavariate(0.4, 1.6) for _ in range(4)]
+            groups = [[float(dice.random() < task) for _ in range(4)] for task in tasks]
+            updates.append(
+                {
+                    "reward": fmean(fmean(group) for group in groups),
+                    "group_std": fmean(pstdev(group) for group in groups),
+                    "zero_spread": fmean(float(len(set(group)) == 1) for group in groups),
+                }
+            )
+        caught += any("echo_trap" in {a.kind for a in each} for each in alarms_of([*updates]))
+    assert caught <= 5
+
+
+def test_only_what_a_member_brought_about_itself_can_cost_it_its_place() -> None:
+    assert REPLACEABLE < set(KINDS)
+    assert {"no_signal", "degenerate_text", "entropy_collapse", "not_finite", "echo_trap"} <= REPLACEABLE
+    assert not {"env_failures", "context_overflow", "sampler_gap", "few_effective_samples"} & REPLACEABLE
 
 
 def test_members_are_watched_apart() -> None:
@@ -121,16 +200,23 @@ def test_a_replaced_member_starts_with_a_clean_sheet() -> None:
     assert alarms_of([{"grad_norm": 90.0}] * 5, watch) == [[]] * 5  # what was usual for the old weights is forgotten
 
 
-@given(st.lists(st.sampled_from([{}, {"zero_spread": 1.0}, {"ratio_max": 99.0}, {"grad_norm": 900.0}]), max_size=25))
-def test_a_watch_restored_from_its_state_raises_the_same_alarms(updates: list[dict[str, float]]) -> None:
+EVENTS = [
+    {}, {"zero_spread": 1.0}, {"ratio_max": 99.0}, {"grad_norm": 900.0}, {"entropy": 0.05}, {"entropy": math.nan}
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=25), st.booleans())
+def test_a_watch_restored_from_its_state_raises_the_same_alarms(updates: list[dict[str, float]], trap: bool) -> None:
+    if trap:
+        updates = [echo(update) for update in range(40)] + updates
     straight = alarms_of(updates)
     stopped: list[list[Alarm]] = []
-    state = json.dumps(Watch().state_dict())
+    state = json.dumps(Watch().state_dict(), allow_nan=False)
     for update, metrics in enumerate(updates):
         watch = Watch()
         watch.load_state_dict(json.loads(state))
         stopped.append(watch.update(record(update, metrics)))
-        state = json.dumps(watch.state_dict())
+        state = json.dumps(watch.state_dict(), allow_nan=False)
     assert stopped == straight
 
 

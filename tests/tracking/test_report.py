@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from evo_hpo.tracking.jsonl import JsonlTracker, read_jsonl
+from evo_hpo.tracking.progress import number
 from evo_hpo.tracking.report import write_report
 from evo_hpo.tracking.report.charts import Series, line_chart
 from evo_hpo.tracking.report.data import load
@@ -119,6 +120,18 @@ def test_the_winners_way_follows_the_parents(run_folder: Path) -> None:
 def test_hyperparameters_over_decades_have_a_logarithmic_axis(run_folder: Path) -> None:
     html = write_report(run_folder).read_text()
     assert "<figcaption>lr <small>log scale</small>" in html and "<figcaption>clip_low</figcaption>" in html
+
+
+def test_the_winners_turns_are_laid_side_by_side(run_folder: Path) -> None:
+    page = Page(write_report(run_folder))
+    updates = [line for line in read_jsonl(run_folder / "metrics.jsonl") if line["kind"] == "update"]
+    own = [line for line in updates if line["member"] == load(run_folder).winner() and line["generation"] == 5]
+    late = sum(line["turn/reward/3"] for line in own) / len(own)
+    assert "turn 0 1 2 3 4 5 6 7 8+ reward" in page.text and f" {number(late)} " in page.text
+    assert "entropy, nats a token 0.5 0.45 0.4 0.35 0.3 0.25 0.2 0.15 0.05" in page.text
+    shades = [has["style"] for has in page.all("td") if "style" in has]
+    assert shades[:2] == ["--share: 0.00", f"--share: {1 / 9:.2f}"] and shades[9] == "--share: 1.00"
+    assert not [has for has in page.all("svg") if "turn/" in (has.get("aria-label") or "")]
 
 
 def test_values_carry_their_source_and_no_secret(run_folder: Path) -> None:

@@ -85,7 +85,13 @@ def test_a_run_without_a_key_is_written_offline_and_can_be_read_back(tmp_path: P
     assert [(item["update"], item["train/reward"]) for item in history(member, "train/reward")] == rewards
     assert len(history(member, "hyperparameters/lr")) == 2
 
+    assert not history(member, "turn/entropy/0/mean") and not history(member, "train/gap_mean"), "few charts"
+
     population = records(folder, "population")
+    entropy = [line["turn/entropy/8+"] for line in metrics if line["kind"] == "update" and line["update"] == 0]
+    first = history(population, "turn/entropy/8+/mean")[0]
+    assert first["turn/entropy/8+/mean"] == pytest.approx(sum(entropy) / 2)
+    assert first["train/gap_mean/mean"] == pytest.approx(0.01)
     fitness = [line["fitness"] for line in metrics if line["kind"] == "generation" and line["generation"] == 1]
     last = history(population, "fitness/best")[-1]
     assert last["fitness/best"] == max(fitness) and last["fitness/mean"] == pytest.approx(sum(fitness) / 2)

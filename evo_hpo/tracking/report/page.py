@@ -18,7 +18,9 @@ from evo_hpo.tracking.report.charts import WIDE, Level, Series, interval_bars, l
 from evo_hpo.tracking.report.data import Record, RunData, load, rate, section
 from evo_hpo.tracking.report.data import number as finite
 from evo_hpo.tracking.report.episodes import browser, text
+from evo_hpo.tracking.report.turns import by_turn
 from evo_hpo.tracking.statistics import gain
+from evo_hpo.tracking.turnwise import parsed
 
 HERE = Path(__file__).parent
 FIRST_METRICS = ("reward", "success", "loss", "kl", "entropy", "grad_norm")  # shown unfolded, in this order
@@ -181,7 +183,8 @@ def _lineage(data: RunData) -> str:
 
 
 def _training(data: RunData) -> str:
-    names = {name for line in data.updates for name, value in line.items() if finite(value) is not None} - COUNTERS
+    known = {name for line in data.updates for name, value in line.items() if finite(value) is not None}
+    names = {name for name in known - COUNTERS if parsed(name) is None}
     first = [name for name in FIRST_METRICS if name in names]
     rest = sorted(names.difference(first))
     if not names:
@@ -190,7 +193,7 @@ def _training(data: RunData) -> str:
         f'<details><summary>{len(rest)} more metrics</summary><div class="grid">{_curves(data, rest)}</div></details>'
     )
     note = '<p class="note">The bold line is the mean of the population.</p>' if len(data.members) > 1 else ""
-    return f'{note}<div class="grid">{_curves(data, first)}</div>{folded if rest else ""}'
+    return f'{note}<div class="grid">{_curves(data, first)}</div>{by_turn(data)}{folded if rest else ""}'
 
 
 def _curves(data: RunData, names: list[str]) -> str:
