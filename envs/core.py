@@ -39,6 +39,7 @@ class Feature(StrEnum):
     EXPERT = "expert"
     PRIVILEGED = "privileged"
     VALIDITY = "validity"  # `Step.valid` tells whether the action could be understood and done
+    FIXED_TURNS = "fixed_turns"  # every episode of a task has the same number of turns
     SIGNALS = "signals"  # `Step.signals` holds verifiable facts about the turn
 
 

@@ -119,7 +119,7 @@ class FrozenLake(Environment):
     _lake: Lake | None = field(default=None, init=False, repr=False, compare=False)
     _gym: FrozenLakeEnv | None = field(default=None, init=False, repr=False, compare=False)
 
-    features: ClassVar[frozenset[Feature]] = frozenset(Feature)
+    features: ClassVar[frozenset[Feature]] = frozenset(Feature) - {Feature.FIXED_TURNS}
 
     def __post_init__(self) -> None:
         if not 2 <= self.size <= 12:

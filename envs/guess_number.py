@@ -35,7 +35,7 @@ class GuessNumber(Environment):
     _top: int = field(default=0, init=False, repr=False, compare=False)  # largest number still possible
     _found: bool = field(default=False, init=False, repr=False, compare=False)
 
-    features: ClassVar[frozenset[Feature]] = frozenset(Feature)
+    features: ClassVar[frozenset[Feature]] = frozenset(Feature) - {Feature.FIXED_TURNS}
 
     def __post_init__(self) -> None:
         if not 2 <= self.high <= 9999:

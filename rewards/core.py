@@ -27,6 +27,11 @@ class Reward(ABC):
     relative: ClassVar[bool] = False  # scores compare only within a group (a ranking judge)
 
     @property
+    def component_names(self) -> frozenset[str]:
+        """Names of the components that every score has."""
+        return frozenset()
+
+    @property
     def turn_reward_needs(self) -> frozenset[Feature]:
         """Further abilities the environment must have, but only where turn rewards are used (dense, mixed)."""
         return frozenset()

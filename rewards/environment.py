@@ -30,6 +30,10 @@ class EnvironmentReward(Reward):
                 raise ValueError(f"reward.{name} is {getattr(self, name)}; it is subtracted, so write 0 or more")
 
     @property
+    def component_names(self) -> frozenset[str]:
+        return frozenset({"success", "turns", "progress", "invalid"})
+
+    @property
     def turn_reward_needs(self) -> frozenset[Feature]:
         validity = {Feature.VALIDITY} if self.invalid_penalty else set()
         return frozenset({Feature.TURN_REWARDS} | validity)

@@ -1,4 +1,4 @@
-"""At which grain a score reaches the learner: at the end, at every turn, or both."""
+"""At which grain learning acts: where a score is paid out, and the grains of credit, ratio, KL and aggregation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,37 @@ from rewards.core import Score
 
 @dataclass(frozen=True)
 class Granularity:
-    """Turns the score of an episode into the reward of each of its turns.
+    """Turns the score of an episode into the reward of each of its turns, and may override grains of the algorithm.
 
     - sparse: `outcome_weight * outcome` on the last turn, 0 before
     - dense: `turn_weight * turn reward` on every turn
     - mixed: the sum of both
+
+    `credit`, `ratio`, `kl` and `aggregation` replace what a policy-gradient algorithm says; None leaves it.
     """
 
     reward: Literal["sparse", "dense", "mixed"]
     turn_weight: float = 1.0
     outcome_weight: float = 1.0
+    credit: Literal["trajectory", "turn", "token"] | None = None
+    ratio: (  # a grain of `algorithms.ratios`
+        Literal[
+            "token", "turn_geometric", "turn_product", "sequence_geometric", "sequence_product", "sequence_token"
+        ]
+        | None
+    ) = None
+    kl: Literal["sequence", "turn", "token"] | None = None
+    aggregation: (  # a mode of `algorithms.aggregation`
+        Literal[
+            "token_mean",
+            "sequence_mean_token_mean",
+            "sequence_mean_token_sum",
+            "constant",
+            "turn_mean",
+            "prompt_mean",
+        ]
+        | None
+    ) = None
 
     def __post_init__(self) -> None:
         if self.reward not in ("sparse", "dense", "mixed"):

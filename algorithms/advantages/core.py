@@ -21,6 +21,7 @@ class Advantage(ABC):
 
     credits: ClassVar[tuple[Credit, ...]]  # every grain it can work at
     needs_entropy: ClassVar[bool] = False
+    reads_rewards: ClassVar[bool] = True  # false where only components of the score are read
 
     if TYPE_CHECKING:  # at run time a dataclass would take this property for the default of its field
 

@@ -24,6 +24,7 @@ class Decoupled(Advantage):
 
     credits: ClassVar[tuple[Credit, ...]] = ("trajectory",)
     credit: ClassVar[Credit] = "trajectory"
+    reads_rewards: ClassVar[bool] = False
 
     weights: dict[str, float]
     normalisation: Normalisation

@@ -9,6 +9,7 @@ from typing import Any
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from evo_hpo.cli.matrix import matrix
 from evo_hpo.config import paths, search
 from evo_hpo.config.compose import compose, loader
 from evo_hpo.config.errors import UserError
@@ -52,6 +53,10 @@ def print_list(group: str | None) -> None:
         if group in WITH_SPACE:
             for line in _space(group, option):
                 print(f"{'':{width}}    {line}")
+    if group == "algorithm":
+        print("\nOn each axis (`granularity` may override reward, credit, ratio, KL and aggregation):\n")
+        for line in matrix():
+            print(line)
 
 
 def _space(group: str, option: str) -> Iterator[str]:
@@ -66,4 +71,5 @@ def _space(group: str, option: str) -> Iterator[str]:
             yield f"{key}: one of {', '.join(map(str, dimension['choices']))}"
         else:
             scale = ", logarithmic" if dimension.get("log") else ""
-            yield f"{key}: {dimension['low']:g} to {dimension['high']:g} ({dimension['type']}{scale})"
+            times = " times its own value" if dimension.get("relative") else ""
+            yield f"{key}: {dimension['low']:g} to {dimension['high']:g}{times} ({dimension['type']}{scale})"

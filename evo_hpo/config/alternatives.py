@@ -23,9 +23,14 @@ def options(group: str) -> list[str]:
 
 def fitting_options(group: str, fits: Callable[[Any], bool]) -> list[str]:
     """Options of `group` whose component `fits`; those that cannot be built here are left out."""
+    return [option for option, component in components(group).items() if fits(component)]
+
+
+def components(group: str) -> dict[str, Any]:
+    """Option -> its component, for every option of `group` that can be built here."""
     from evo_hpo.config.compose import loader
 
-    result = []
+    result = {}
     for option in options(group):
         try:
             tree = loader().load_configuration(f"{group}/{option}", [], run_mode=RunMode.RUN)
@@ -33,6 +38,6 @@ def fitting_options(group: str, fits: Callable[[Any], bool]) -> list[str]:
         except (HydraException, OmegaConfBaseException):
             continue
         component = Builder((), {}).component(node, group, None)
-        if component is not None and fits(component):
-            result.append(option)
+        if component is not None:
+            result[option] = component
     return result

@@ -10,10 +10,11 @@ from typing import Any
 
 from evo_hpo.config.components import Builder, locate
 from evo_hpo.config.errors import ConfigError
+from evo_hpo.config.grains import with_grains
 from evo_hpo.config.hints import hint_for
-from evo_hpo.config.legality import Facts, violations
+from evo_hpo.config.legality import Facts, grain_violations, violations
 from evo_hpo.config.schema import Config
-from evo_hpo.config.space import flat
+from evo_hpo.config.space import absolute, flat
 from evo_hpo.config.validate import MISSING, Provenance, checked, from_where, needed
 
 # Where components stand, and the class each must be of; "*" is any name. Imported when a config is built.
@@ -72,7 +73,11 @@ def build(
     if problems.count:
         raise ConfigError(problems.by_key.values())
     assert isinstance(config, Config)
-    illegal = violations(Facts(config, provenance, dict(choices or {})))
+    chosen = dict(choices or {})
+    illegal = grain_violations(Facts(config, provenance, chosen))
+    if not illegal:
+        config = absolute(with_grains(config))
+        illegal = violations(Facts(config, provenance, chosen))
     if illegal:
         raise ConfigError(illegal)
     return config

@@ -25,8 +25,9 @@ INSTALLABLE = {("hydra/launcher", "joblib"): "pip install 'evo-hpo[joblib]' brin
 
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The choice that `word` was probably meant to be."""
-    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=cutoff)
-    return found[0] if found else None
+    found = difflib.get_close_matches(word, list(choices), cutoff=cutoff)
+    swapped = [choice for choice in found if sorted(choice) == sorted(word)]  # the same letters in another order
+    return next(iter(swapped or found), None)
 
 
 def unknown_key(key: str, source: str | None, legal: Iterable[str]) -> str:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from algorithms.policy_gradient import PolicyGradient
 from envs.core import Environment, Feature
 from evo_hpo.config.alternatives import fitting_options
 from evo_hpo.config.errors import Problems
 from evo_hpo.config.explain import nearest
+from evo_hpo.config.grains import at_grains
 from evo_hpo.config.schema import Config, Dimension
 from evo_hpo.config.validate import Provenance, checked, from_where, show
 
@@ -52,6 +54,20 @@ def violations(facts: Facts) -> list[str]:
     return [str(violation) for violation in found]
 
 
+def grain_violations(facts: Facts) -> list[str]:
+    """One sentence for every stage whose algorithm means nothing at the grain that the granularity lays down."""
+    found = []
+    for stage, algorithm in facts.algorithms.items():
+        try:
+            at_grains(algorithm, facts.config.granularity)
+        except ValueError as error:
+            found.append(
+                f"{facts.named('granularity')} does not fit the algorithm of stage {stage}: {error}. To leave one grain "
+                "to the algorithm write null for it, as in granularity.ratio=null"
+            )
+    return found
+
+
 def _reward_has_its_features(facts: Facts) -> Iterator[Violation]:
     config = facts.config
     needs = frozenset(config.reward.needs)
@@ -85,6 +101,52 @@ def _algorithm_has_its_features(facts: Facts) -> Iterator[Violation]:
         if missing := needs - facts.config.env.features:
             reason = f"stage {stage} learns with {type(algorithm).__name__}, which needs {_names(missing)}"
             yield Violation(f"{reason}, and {facts.named('env')} gives none", _use("env", partial(_offers, needs)))
+
+
+def _estimator_has_turn_rewards(facts: Facts) -> Iterator[Violation]:
+    if facts.config.granularity.needs_turn_rewards:
+        return
+    for stage, algorithm in facts.algorithms.items():
+        if isinstance(algorithm, PolicyGradient) and algorithm.needs_turn_rewards:
+            yield Violation(
+                f"stage {stage} learns with {type(algorithm.advantage).__name__}, which weighs turn rewards against "
+                f"the outcome, and {facts.named('granularity')} pays out the outcome alone",
+                "use granularity=mixed",
+            )
+
+
+def _estimator_has_its_components(facts: Facts) -> Iterator[Violation]:
+    given = facts.config.reward.component_names
+    for stage, algorithm in facts.algorithms.items():
+        if isinstance(algorithm, PolicyGradient) and (missing := algorithm.advantage.needs_components - given):
+            yield Violation(
+                f"stage {stage} weighs the components {' and '.join(sorted(missing))}, and {facts.named('reward')} "
+                f"gives {', '.join(sorted(given)) or 'none'}",
+                "write those of the reward into algorithm.advantage.weights",
+            )
+
+
+def _relative_scores_stay_in_their_group(facts: Facts) -> Iterator[Violation]:
+    if not facts.config.reward.relative:
+        return
+    for stage, algorithm in facts.algorithms.items():
+        if algorithm.learns_from == "rollout" and algorithm.min_group < 2:
+            yield Violation(
+                f"scores of {facts.named('reward')} compare only within a group, and stage {stage} compares episodes "
+                "of different groups",
+                _use("algorithm", lambda algorithm: algorithm.learns_from == "rollout" and algorithm.min_group > 1),
+            )
+
+
+def _ages_can_differ(facts: Facts) -> Iterator[Violation]:
+    rollout = facts.config.rollout
+    for name, stage in facts.config.pipeline.stages.items():
+        if stage.algorithm.learns_from == "rollout" and stage.updates % rollout.ahead:
+            yield Violation(
+                f"stage {name} has {stage.updates} updates a generation, and rollout.ahead={rollout.ahead} samples the "
+                "episodes of that many updates at once",
+                f"write pipeline.stages.{name}.updates={-(-stage.updates // rollout.ahead) * rollout.ahead}",
+            )
 
 
 def _groups_are_large_enough(facts: Facts) -> Iterator[Violation]:
@@ -178,6 +240,12 @@ def _space_is_legal(facts: Facts) -> Iterator[Violation]:
 
 
 def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) -> Iterator[Violation]:
+    if dimension.relative:
+        yield Violation(
+            f"{where} is relative to {key}, which is {show(key, value)}",
+            f"give {key} a number other than 0, or write relative: false",
+        )
+        return
     if dimension.type == "categorical":
         if not dimension.choices:
             yield Violation(f"{where} is categorical and has no choices", "write choices: [...]")
@@ -247,7 +315,11 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "the environment has what the reward needs": _reward_has_its_features,
     "turn rewards exist where the granularity reads them": _granularity_has_turn_rewards,
     "the environment has what the algorithm needs": _algorithm_has_its_features,
+    "an estimator that weighs turn rewards gets them": _estimator_has_turn_rewards,
+    "the reward has the components that the estimator weighs": _estimator_has_its_components,
+    "scores that compare within a group stay there": _relative_scores_stay_in_their_group,
     "groups are large enough for the estimator": _groups_are_large_enough,
+    "a generation holds whole batches of episodes sampled ahead": _ages_can_differ,
     "the whole base is trained only by a population of one": _whole_base_trains_alone,
     "an action fits into the context": _an_action_fits_the_context,
     "the name can be that of a folder": _name_is_one_word,

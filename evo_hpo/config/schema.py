@@ -40,6 +40,7 @@ class ModelConfig:
 @dataclass(frozen=True)
 class RolloutConfig:
     tasks: Positive  # tasks (groups) per member and update
+    ahead: Positive  # updates whose episodes are sampled at once; the last of them learns from a policy ahead - 1 old
     group_size: Positive  # episodes per task
     slots: Positive  # episodes decoded at once, per member
     max_action_tokens: Positive
@@ -69,7 +70,8 @@ class Dimension:
     high: float | None = None
     log: bool = False
     choices: list[Any] | None = None
-    optional: bool = False  # left out where the run's algorithms have no such key
+    relative: bool = False  # low and high are multiples of the config's own value
+    optional: bool = False  # left out where the run's algorithms have no such key, or a relative one at 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Config:
     threads: Annotated[int, Ge(0)]  # CPU threads of torch; 0 leaves torch's own choice
     plugins: list[str]  # further packages whose classes a `_target_` may name
     run_dir: str  # where the run folder is made
-    on_alarm: Literal["warn", "stop"]
+    on_alarm: Literal["warn", "stop", "replace"]  # replace: the member loses the next selection
     algorithm: Component
     reward: Component
     granularity: Component

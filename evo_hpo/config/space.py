@@ -1,9 +1,12 @@
-"""The search space as it may be written: dotted keys, or nested mappings that the command line can reach into."""
+"""The search space as it may be written: dotted keys or nested mappings, ranges absolute or relative."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
+
+from evo_hpo.config.schema import Config
 
 
 def flat(space: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
@@ -20,3 +23,21 @@ def flat(space: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
         else:
             found[key] = node
     return found
+
+
+def absolute(config: Config) -> Config:
+    """`config` with every range of its search space in the units of its key; what is switched off does not evolve."""
+    from evo_hpo.evolution.hyperparameters import evolvable
+
+    values, space = evolvable(config), {}
+    for key, dimension in config.evolution.space.items():
+        own = values.get(key)
+        if dimension.relative and dimension.optional and not own:
+            continue
+        if dimension.relative and own and dimension.low is not None and dimension.high is not None:
+            low, high = dimension.low * own, dimension.high * own
+            if dimension.type == "int":
+                low, high = round(low), round(high)
+            dimension = dataclasses.replace(dimension, low=low, high=high, relative=False)
+        space[key] = dimension
+    return dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, space=space))

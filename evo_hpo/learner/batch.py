@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from algorithms.core import TokenTable, TurnTable
-from envs.core import Episode
+from envs.core import Episode, StopReason
 
 Table = TypeVar("Table", TokenTable, TurnTable)
 
@@ -24,7 +24,10 @@ class Batch:
         ids_RT: [R, T] int64 token ids.
         tokens, turns: the tables that algorithms read.
         members, rows: N and C; R = N * C.
-        trained_E: episodes behind the per-episode columns of `turns`.
+        row_E: [E] row of each episode of `turns`.
+        group_R: [R] group of each row's episode, -1 for an empty row.
+        own_rows: rows of each member that hold an episode; they come first.
+        episodes: all of them, those that a filter dropped too.
     """
 
     ids_RT: Tensor
@@ -32,6 +35,9 @@ class Batch:
     turns: TurnTable
     members: int
     rows: int
+    row_E: Tensor
+    group_R: Tensor
+    own_rows: list[int]
     episodes: list[Episode]
 
 
@@ -42,6 +48,8 @@ def build_batch(
     members: int,
     pad_id: int,
     device: torch.device,
+    version: int = 0,
+    components: Sequence[Mapping[str, float]] = (),
 ) -> Batch:
     """Rows and tables of episodes that did not fail.
 
@@ -49,6 +57,8 @@ def build_batch(
         episodes: with at least one turn each; ids of members in 0..members-1.
         rewards: turn rewards of each episode, in reward units.
         outcomes: raw outcome of each episode.
+        version: of the policy that will learn, for the age of the turns.
+        components: named parts of the score of each episode, or nothing.
     Raises:
         ValueError: no episode at all, or a turn whose log-probabilities do not match its ids.
     """
@@ -82,22 +92,37 @@ def build_batch(
                 turn_of[row, start:stop] = first_turn[e] + k
                 logprob[row, start:stop] = turn.logprobs
                 at = stop
+    turns = turn_table(episodes, rewards, outcomes, version, components)
+    row_E = torch.zeros(len(episodes), dtype=torch.int64)
+    for member, mine in enumerate(by_member):
+        row_E[torch.tensor(mine, dtype=torch.int64)] = member * rows + torch.arange(len(mine))
+    group_R = torch.full((members * rows,), -1)
+    group_R[row_E] = turns.group_E
     member_R = torch.arange(members).repeat_interleave(rows)
     tokens = TokenTable(torch.from_numpy(mask), torch.from_numpy(turn_of), member_R, torch.from_numpy(logprob))
     return Batch(
         torch.from_numpy(ids).to(device),
         _to(tokens, device),
-        _to(_turn_table(episodes, rewards, outcomes), device),
+        _to(turns, device),
         members,
         rows,
+        row_E.to(device),
+        group_R.to(device),
+        [len(mine) for mine in by_member],
         list(episodes),
     )
 
 
-def _turn_table(
-    episodes: Sequence[Episode], rewards: Sequence[Sequence[float]], outcomes: Sequence[float]
+def turn_table(
+    episodes: Sequence[Episode],
+    rewards: Sequence[Sequence[float]],
+    outcomes: Sequence[float],
+    version: int = 0,
+    components: Sequence[Mapping[str, float]] = (),
 ) -> TurnTable:
-    episode, index, reward, length, state = [], [], [], [], []
+    """One line per turn of the episodes, in their order; arguments as in `build_batch`."""
+    played = [turn for one in episodes for turn in one.turns]
+    episode, index, reward, state = [], [], [], []
     groups: dict[tuple[int, int], int] = {}
     states: dict[object, int] = {}
     for e, one in enumerate(episodes):
@@ -106,19 +131,35 @@ def _turn_table(
             episode.append(e)
             index.append(k)
             reward.append(float(rewards[e][k]))
-            length.append(len(turn.action_ids))
             known = turn.state_key is not None
             state.append(states.setdefault((group, turn.state_key), len(states)) if known else -1)
     return TurnTable(
         episode_K=torch.tensor(episode),
         index_K=torch.tensor(index),
         reward_K=torch.tensor(reward),
-        length_K=torch.tensor(length),
+        length_K=torch.tensor([len(turn.action_ids) for turn in played]),
         state_K=torch.tensor(state),
         group_E=torch.tensor([groups[(one.member, one.group)] for one in episodes]),
         member_E=torch.tensor([one.member for one in episodes]),
         outcome_E=torch.tensor([float(outcome) for outcome in outcomes]),
+        valid_K=torch.tensor([turn.valid for turn in played]),
+        # an episode that ended because its context was full was cut off like an action without a stop token
+        truncated_K=torch.tensor(
+            [
+                t.truncated or (one.stop is StopReason.CONTEXT_OVERFLOW and t is one.turns[-1])
+                for one in episodes
+                for t in one.turns
+            ]
+        ),
+        age_K=torch.tensor([version - turn.version for turn in played]),
+        text_K=tuple(turn.observation for turn in played),
+        components={name: torch.tensor([parts[name] for parts in components]) for name in _common(components)},
     )
+
+
+def _common(components: Sequence[Mapping[str, float]]) -> list[str]:
+    """Names that every episode has, sorted."""
+    return sorted(set.intersection(*(set(parts) for parts in components))) if components else []
 
 
 def _offsets(counts: list[int]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from envs.core import Episode
 from rewards.core import Reward, Score
@@ -18,6 +19,14 @@ class Scored:
     episodes: list[Episode]
     scores: list[Score]
     turn_rewards: list[list[float]]
+
+    def __add__(self, more: Scored) -> Scored:
+        return Scored(self.episodes + more.episodes, self.scores + more.scores, self.turn_rewards + more.turn_rewards)
+
+    def only(self, keep: Sequence[bool]) -> Scored:
+        """Those whose place in `keep` is true."""
+        columns = (self.episodes, self.scores, self.turn_rewards)
+        return Scored(*(list(compress(column, keep)) for column in columns))  # type: ignore[arg-type]
 
 
 def score(episodes: Sequence[Episode], reward: Reward, granularity: Granularity) -> Scored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.core import Environment, Episode
@@ -67,15 +68,31 @@ class Player:
         )
         return self.processes.collect(episodes)
 
-    def training(self, tasks: list[int], sampling: Sampling, update: int) -> list[Episode]:
-        """`group_size` episodes of every task by every member; the noise is each member's own."""
+    def training(
+        self,
+        tasks: list[int],
+        sampling: Sampling,
+        update: int,
+        version: int,
+        members: Sequence[int] | None = None,
+        again: int = 0,
+    ) -> list[Episode]:
+        """`group_size` episodes of every task by every member, or by `members`; the noise is each member's own.
+
+        Args:
+            update: that will learn from them.
+            version: of the policy: the update before which they are played.
+            again: how many times tasks were already drawn for this update; groups are numbered on.
+        """
+        first = again * len(tasks)
         assignments = [
             Assignment(m, g, task, key(self.config.seed, "train", slot, update, g, i))
-            for g, task in enumerate(tasks)
+            for g, task in enumerate(tasks, first)
             for i in range(self.config.rollout.group_size)
             for m, slot in enumerate(self.policy.slots)
+            if members is None or m in members
         ]
-        return self.play(assignments, sampling, update)
+        return self.play(assignments, sampling, version)
 
     def fitness(self, tasks: list[int], generation: int) -> tuple[list[Success], list[Episode]]:
         """Success of every member on the same tasks; the noise depends on task and generation, not on the member."""

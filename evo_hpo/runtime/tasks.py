@@ -37,9 +37,9 @@ class Tasks:
         """What the final set shares with no other: `tasks`, or only `seeds`, which may make the same task twice."""
         return "seeds" if type(self.environment).task_key is Environment.task_key else "tasks"
 
-    def training(self, update: int, count: int) -> list[int]:
-        """The tasks of one update, the same for every member."""
-        return self._draw("train", count, ("train", self.seed, update))
+    def training(self, update: int, count: int, again: int = 0) -> list[int]:
+        """The tasks of one update, the same for every member; `again` counts further draws for the same update."""
+        return self._draw("train", count, ("train", self.seed, update, *([again] if again else [])))
 
     def of(self, part: Literal["fitness", "final"], count: int) -> list[int]:
         return self._draw(part, count, (part,))

@@ -20,18 +20,20 @@ from evo_hpo.evolution import hyperparameters
 from evo_hpo.evolution.space import spread
 from evo_hpo.evolution.strategies import Fate
 from evo_hpo.learner.batch import build_batch
+from evo_hpo.learner.diagnostics import by_member
 from evo_hpo.learner.learner import Learner
 from evo_hpo.learner.scoring import score
 from evo_hpo.policy.noise import generator, key
 from evo_hpo.policy.policy import Policy
 from evo_hpo.rollout.expert import demonstrate
 from evo_hpo.rollout.pool import EnvironmentPool
+from evo_hpo.runtime.collect import Collector
 from evo_hpo.runtime.evaluate import Player, Success
 from evo_hpo.runtime.metrics import episode_metrics
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
 from evo_hpo.runtime.tasks import Tasks
-from evo_hpo.tracking.alarms import Watch
+from evo_hpo.tracking.alarms import REPLACEABLE, Watch
 from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, MemberUpdate, Trackers, UpdateRecord
 from evo_hpo.tracking.progress import number, short_names
 from evo_hpo.tracking.transcripts import transcript
@@ -58,6 +60,7 @@ class Training:
         self.pool = EnvironmentPool(config.rollout.threads, config.rollout.step_timeout)
         self.player = Player(config, policy, self.pool, processes)
         self.tasks = Tasks(config.env, config.evaluation.held_out, config.seed, self.pool)
+        self.collector = Collector(config, self.player, self.tasks)
         self.learner: Learner | None = None
         self._fitness_tasks: list[int] = []
         self._final_tasks: list[int] = []
@@ -72,13 +75,7 @@ class Training:
         for name, block in (("reference", self.policy.reference), ("critic", self.policy.critic)):
             if block is not None:
                 result[name] = block.data
-        for name, optimizer in (
-            ("optimizer", self.learner.optimizer),
-            ("critic_optimizer", self.learner.critic_optimizer),
-        ):
-            if optimizer is not None:
-                result |= {f"{name}.{part}": tensor for part, tensor in optimizer.state().items()}
-        return result
+        return result | self.learner.tensors()
 
     def restore(self, progress: Progress, watch: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go back to a checkpoint."""
@@ -94,12 +91,7 @@ class Training:
             assert self.policy.critic is not None
             self.policy.critic.load(tensors["critic"])
         self.learner = Learner(self.policy, self._stage.algorithm, self.processes, self.config.learner.micro_tokens)
-        for name, optimizer in (
-            ("optimizer", self.learner.optimizer),
-            ("critic_optimizer", self.learner.critic_optimizer),
-        ):
-            if optimizer is not None:
-                optimizer.load({part: tensors[f"{name}.{part}"] for part in ("first", "second", "count")})
+        self.learner.load(tensors)
 
     # ---- the loop ----
 
@@ -181,13 +173,12 @@ class Training:
     def _update(self, algorithm: Algorithm) -> None:
         progress, config = self.progress, self.config
         assert self.learner is not None
-        tasks = self.tasks.training(progress.update, config.rollout.tasks)
         sampling = hyperparameters.sampling(config.rollout, progress.values, self.policy.members)
         if isinstance(algorithm, Supervised):
             episodes = demonstrate(
                 config.env,
                 self.policy.base.chat,
-                tasks,
+                self.tasks.training(progress.update, config.rollout.tasks),
                 self.policy.members,
                 algorithm.noise,
                 (config.seed, progress.update),
@@ -195,10 +186,11 @@ class Training:
                 config.rollout.max_context,
                 config.model.instructions,
             )
+            scored = score(episodes, config.reward, config.granularity)
         else:
-            episodes = self.player.training(tasks, sampling, progress.update)
+            collected = self.collector.collect(algorithm, sampling, progress.update)
+            episodes, scored = collected.episodes, collected.scored
         self._count(episodes, sampled=not isinstance(algorithm, Supervised))
-        scored = score(episodes, config.reward, config.granularity)
         if not scored.episodes:
             errors = sorted({e.error for e in episodes if e.error}) or [
                 "the first observation and one action are longer than rollout.max_context"
@@ -210,17 +202,22 @@ class Training:
         tokenizer = self.policy.base.tokenizer
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         batch = build_batch(
-            scored.episodes, scored.turn_rewards, outcomes, self.policy.members, int(pad or 0), self.policy.base.device
+            scored.episodes,
+            scored.turn_rewards,
+            outcomes,
+            self.policy.members,
+            int(pad or 0),
+            self.policy.base.device,
+            progress.update,
+            [s.components for s in scored.scores],
         )
         metrics = self.learner.update(batch, algorithm, sampling, progress.update)
-        columns = {name: column.tolist() for name, column in metrics.items()}
         of_episodes = episode_metrics(episodes, scored, self.policy.members, algorithm.min_group > 1)
         if isinstance(algorithm, Supervised):  # an expert always earns the same, and nothing is learned from rewards
             for one in of_episodes:
                 one.pop("reward_std", None)
         members = [
-            MemberUpdate(m, {name: float(column[m]) for name, column in columns.items()} | of_episodes[m])
-            for m in range(self.policy.members)
+            MemberUpdate(m, measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))
         ]
         progress.broken = sorted(set(progress.broken) | {m.member for m in members if m.metrics["finite"] == 0})
         record = UpdateRecord(
@@ -241,6 +238,8 @@ class Training:
             self.trackers.alarm(alarm)
             if config.on_alarm == "stop":
                 raise UserError(f"stopped by an alarm (on_alarm=stop): {alarm.text}")
+            if config.on_alarm == "replace" and alarm.member is not None and alarm.kind in REPLACEABLE:
+                progress.broken = sorted({*progress.broken, alarm.member})
 
     def _evolve(self, fitness: list[Success]) -> None:
         progress, config = self.progress, self.config

@@ -120,8 +120,8 @@ def test_an_unknown_option_lists_what_there_is() -> None:
     assert sentence.startswith("there is no algorithm 'gpro'; did you mean grpo? there are: ")
     assert {"grpo", "ppo", "sft"} <= set(sentence.partition("there are: ")[2].split(", "))
     assert refusals("experiment=nonsense")[0].startswith("there is no experiment 'nonsense'; there are: ")
-    assert refusals("algorithm/advantage=token_gea")[0].startswith(
-        "there is no algorithm/advantage 'token_gea'; did you mean token_gae?"
+    assert refusals("algorithm/advantage=group_relatve")[0].startswith(
+        "there is no algorithm/advantage 'group_relatve'; did you mean group_relative?"
     )
 
 

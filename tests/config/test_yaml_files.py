@@ -23,8 +23,14 @@ OPTIONS = [(group, option) for group, options in groups().items() for option in 
 # Options that only make sense with something else, and what that is.
 NEEDS = {
     ("model", "hf"): ["model.path=some/model"],
-    ("algorithm/advantage", "token_gae"): ["algorithm/critic=adapter"],
-    ("algorithm/critic", "adapter"): ["algorithm/advantage=token_gae"],
+    ("algorithm/advantage", "gae"): ["algorithm/critic=adapter"],
+    ("algorithm/advantage", "bi_level_gae"): ["algorithm/critic=adapter"],
+    ("algorithm/critic", "adapter"): ["algorithm/advantage=gae"],
+    ("algorithm/correction", "decoupled_ppo"): ["algorithm.old_logprobs=recompute"],
+    ("algorithm/correction", "icepop"): ["algorithm.old_logprobs=recompute"],
+    ("algorithm/correction", "rejection"): ["algorithm.old_logprobs=recompute"],
+    ("algorithm/correction", "truncated_is"): ["algorithm.old_logprobs=recompute"],
+    ("granularity", "token"): ["algorithm=ppo"],
     ("algorithm/objective", "unclipped"): ["algorithm.minibatches=1"],
 }
 UNEXPLAINED = ("_target_", "defaults")

@@ -8,6 +8,7 @@ import pytest
 
 from evo_hpo.config.build import build
 from evo_hpo.config.compose import compose
+from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.schema import Config
 from evo_hpo.evolution.hyperparameters import evolvable
 from evo_hpo.evolution.strategies import Tournament, Truncation
@@ -18,7 +19,7 @@ SIX = {
     "algorithm.kl.coef",
     "algorithm.objective.clip_low",
     "algorithm.objective.clip_high",
-    "algorithm.entropy_coef",
+    "algorithm.entropy.coef",
     "rollout.temperature",
 }
 
@@ -50,4 +51,19 @@ def test_what_an_algorithm_does_not_have_is_optional_in_the_default_space(algori
     config = built(f"algorithm={algorithm}", "evolution=truncation")
     missing = {key for key in SIX if key not in evolvable(config)}
     assert missing == {key for key in SIX if "clip" in key}
-    assert all(config.evolution.space[key].optional for key in missing)
+    assert set(config.evolution.space) == SIX - missing
+
+
+def test_ranges_follow_the_configs_own_values_and_what_is_off_stays_off() -> None:
+    config = built("algorithm=gspo", "evolution=truncation", "algorithm.optimizer.learning_rate=2e-4")
+    space = config.evolution.space
+    assert "algorithm.kl.coef" not in space
+    rate, clip = space["algorithm.optimizer.learning_rate"], space["algorithm.objective.clip_low"]
+    assert (rate.low, rate.high) == pytest.approx((2e-5, 2e-3))
+    assert (clip.low, clip.high) == pytest.approx((7.5e-5, 6e-4))
+
+
+def test_a_relative_range_around_zero_is_refused_unless_it_is_optional() -> None:
+    space = ["type:float", "low:0.1", "high:10", "relative:true"]
+    with pytest.raises(ConfigError, match=r"relative to algorithm.kl.coef, which is 0.*write relative: false"):
+        built("evolution=none", "algorithm=dapo", f"+evolution.space.algorithm.kl.coef={{{','.join(space)}}}")

@@ -23,7 +23,7 @@ def test_evolvable_fields_are_found_through_nested_parts() -> None:
         "algorithm.objective.clip_low": 0.2,
         "algorithm.objective.clip_high": 0.2,
         "algorithm.kl.coef": 0.0,
-        "algorithm.entropy_coef": 0.0,
+        "algorithm.entropy.coef": 0.0,
     }
 
 
@@ -59,7 +59,7 @@ def test_binding_replaces_exactly_the_evolving_fields() -> None:
 
 def test_binding_leaves_the_algorithm_it_was_given_alone() -> None:
     algorithm = policy_gradient()
-    bind(algorithm, {"algorithm.entropy_coef": [0.1, 0.2]}, CPU)
+    bind(algorithm, {"algorithm.entropy.coef": [0.1, 0.2]}, CPU)
     assert algorithm == policy_gradient()
 
 
@@ -72,7 +72,9 @@ def test_every_key_that_is_found_can_be_bound() -> None:
 
 
 def test_a_stage_passes_over_keys_of_another_stages_algorithm() -> None:
-    cloning = Supervised(optimizer=ADAMW, aggregation="token_mean", aggregation_constant=8.0, noise=0.0, warmup=0)
+    cloning = Supervised(
+        optimizer=ADAMW, aggregation="token_mean", aggregation_constant=8.0, weighting="none", noise=0.0, warmup=0
+    )
     values = {"algorithm.optimizer.learning_rate": [1e-3, 1e-2], "algorithm.kl.coef": [0.1, 0.2]}
     bound: Any = bind(cloning, values, CPU)
     assert_close(bound.optimizer.learning_rate, [1e-3, 1e-2], 1e-9)

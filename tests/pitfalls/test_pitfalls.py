@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from algorithms.advantages import Advantage, RewardToGo
+from algorithms.advantages import Advantage, Returns
 from envs.core import Environment, Episode, Step, StopReason
 from envs.frozen_lake import FrozenLake
 from evo_hpo.learner.batch import Batch, build_batch
@@ -31,7 +31,7 @@ from evo_hpo.tracking.core import MemberUpdate, UpdateRecord
 from rewards.core import Reward, Score
 from rewards.environment import EnvironmentReward
 from rewards.granularity import Granularity
-from tests.algorithms.parts import DR_GRPO, GRPO, RLOO
+from tests.algorithms.estimators import DR_GRPO, GRPO, RLOO
 from tests.algorithms.tables import assert_close, token_table, turn_table
 from tests.building import config, episode, policy_of, shake, training_of
 from tests.runtime.support import resumed, started
@@ -120,7 +120,8 @@ def test_metrics_of_an_update_are_of_trained_tokens_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "estimator", [GRPO, DR_GRPO, RLOO, *(RewardToGo(gamma=1.0, baseline=b) for b in ("none", "batch"))]
+    "estimator",
+    [GRPO, DR_GRPO, RLOO, *(Returns(credit="turn", gamma=1.0, baseline=b, decay=0.0) for b in ("none", "batch"))],  # type: ignore[arg-type]
 )
 def test_one_more_turn_of_equal_worth_earns_no_bonus(estimator: Advantage) -> None:
     """PITFALLS 23: arms "stop now" and "one more turn" of equal value, each winning half of the time."""

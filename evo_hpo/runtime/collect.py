@@ -1,0 +1,81 @@
+"""The scored episodes of one update: played now or ahead, and more of them where a filter wants others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from algorithms.core import Algorithm
+from algorithms.policy_gradient import PolicyGradient
+from envs.core import Episode
+from evo_hpo.config.schema import Config
+from evo_hpo.learner.batch import turn_table
+from evo_hpo.learner.scoring import Scored, score
+from evo_hpo.policy.sampling import Sampling
+from evo_hpo.runtime.evaluate import Player
+from evo_hpo.runtime.tasks import Tasks
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All episodes that were played, and those that are learned from."""
+
+    episodes: list[Episode]
+    scored: Scored
+
+
+class Collector:
+    """Plays training episodes.
+
+    With `rollout.ahead` above 1 the episodes of several updates are played before the first of them, as an
+    asynchronous run would have them; a generation holds whole numbers of such blocks, so nothing is left at its end.
+    """
+
+    def __init__(self, config: Config, player: Player, tasks: Tasks) -> None:
+        self.config, self.player, self.tasks = config, player, tasks
+        self._waiting: list[list[Episode]] = []
+
+    def collect(self, algorithm: Algorithm, sampling: Sampling, update: int) -> Collected:
+        """The episodes of update number `update`, scored; failed ones are among the first only."""
+        rollout = self.config.rollout
+        if not self._waiting:
+            numbers = range(update, update + rollout.ahead)
+            self._waiting = [
+                self.player.training(self.tasks.training(number, rollout.tasks), sampling, number, version=update)
+                for number in numbers
+            ]
+        episodes = self._waiting.pop(0)
+        scored = score(episodes, self.config.reward, self.config.granularity)
+        if not isinstance(algorithm, PolicyGradient):
+            return Collected(episodes, scored)
+        resamples = max((filter_.resamples for filter_ in algorithm.filters), default=0)
+        for again in range(1, resamples + 1):
+            taught = self._teaching_groups(algorithm, scored)
+            lacking = [m for m in range(self.player.policy.members) if len(taught[m]) < rollout.tasks]
+            if not lacking:
+                break
+            tasks = self.tasks.training(update, rollout.tasks, again)
+            more = self.player.training(tasks, sampling, update, version=update, members=lacking, again=again)
+            episodes = episodes + more
+            scored = scored + score(more, self.config.reward, self.config.granularity)
+        if resamples:
+            scored = self._trimmed(algorithm, scored)
+        return Collected(episodes, scored)
+
+    def _teaching_groups(self, algorithm: PolicyGradient, scored: Scored) -> dict[int, list[int]]:
+        """Member -> its groups that a resampling filter keeps, in the order they were played."""
+        found: dict[int, list[int]] = defaultdict(list)
+        if not scored.episodes:
+            return found
+        turns = turn_table(scored.episodes, scored.turn_rewards, [one.outcome for one in scored.scores])
+        keeps = [filter_(turns).tolist() for filter_ in algorithm.filters if filter_.resamples]
+        for episode, *kept in zip(scored.episodes, *keeps, strict=True):
+            if all(kept) and episode.group not in found[episode.member]:
+                found[episode.member].append(episode.group)
+        return found
+
+    def _trimmed(self, algorithm: PolicyGradient, scored: Scored) -> Scored:
+        """Without the groups that a member has beyond `rollout.tasks` that teach."""
+        wanted = self.config.rollout.tasks
+        extra = {(m, g) for m, groups in self._teaching_groups(algorithm, scored).items() for g in groups[wanted:]}
+        return scored.only([(one.member, one.group) not in extra for one in scored.episodes])
