@@ -38,11 +38,12 @@ def beginning(algorithm: PolicyGradient, members: int, device: torch.device) -> 
 def adapted(algorithm: PolicyGradient, memory: Memory) -> PolicyGradient:
     """`algorithm` with the coefficients of this update, as [N] where they adapt."""
     if "kl_factor" in memory:
-        kl = dataclasses.replace(algorithm.kl, coef=algorithm.kl.coef * memory["kl_factor"])
+        kl = dataclasses.replace(algorithm.kl, coef=algorithm.kl.coef * memory["kl_factor"])  # type: ignore[arg-type]
         algorithm = dataclasses.replace(algorithm, kl=kl)
     if "entropy_shift" in memory:
         coef = (algorithm.entropy.coef + memory["entropy_shift"]).clamp(min=0)
-        algorithm = dataclasses.replace(algorithm, entropy=dataclasses.replace(algorithm.entropy, coef=coef))
+        entropy = dataclasses.replace(algorithm.entropy, coef=coef)  # type: ignore[arg-type]
+        algorithm = dataclasses.replace(algorithm, entropy=entropy)
     return algorithm
 
 

@@ -24,9 +24,7 @@ class Granularity:
     outcome_weight: float = 1.0
     credit: Literal["trajectory", "turn", "token"] | None = None
     ratio: (  # a grain of `algorithms.ratios`
-        Literal[
-            "token", "turn_geometric", "turn_product", "sequence_geometric", "sequence_product", "sequence_token"
-        ]
+        Literal["token", "turn_geometric", "turn_product", "sequence_geometric", "sequence_product", "sequence_token"]
         | None
     ) = None
     kl: Literal["sequence", "turn", "token"] | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -171,5 +172,9 @@ def _offsets(counts: list[int]) -> list[int]:
 
 
 def _to(table: Table, device: torch.device) -> Table:
-    values = {name: v.to(device) if isinstance(v, Tensor) else v for name, v in vars(table).items()}
-    return type(table)(**values)
+    def moved(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: moved(column) for name, column in value.items()}
+        return value.to(device) if isinstance(value, Tensor) else value
+
+    return dataclasses.replace(table, **{name: moved(value) for name, value in vars(table).items()})

@@ -216,9 +216,7 @@ class Training:
         if isinstance(algorithm, Supervised):  # an expert always earns the same, and nothing is learned from rewards
             for one in of_episodes:
                 one.pop("reward_std", None)
-        members = [
-            MemberUpdate(m, measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))
-        ]
+        members = [MemberUpdate(m, measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))]
         progress.broken = sorted(set(progress.broken) | {m.member for m in members if m.metrics["finite"] == 0})
         record = UpdateRecord(
             self._stage_name,

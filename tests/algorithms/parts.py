@@ -20,12 +20,12 @@ PPO_CLIP = Clipped(clip_low=0.2, clip_high=0.2, dual_clip=None)
 def kl(**changes: Any) -> KL:
     """Weight 0.1, k2 per token in the loss, not adaptive, except for `changes`."""
     parts = {"coef": 0.1, "estimator": "k2", "place": "loss", "grain": "token", "target": None, "horizon": 10000.0}
-    return KL(**{**parts, **changes})  # type: ignore[arg-type]
+    return KL(**{**parts, **changes})
 
 
 def entropy(**changes: Any) -> Entropy:
     """No bonus, not adaptive, all tokens, except for `changes`."""
-    return Entropy(**{"coef": 0.0, "target": None, "step": 0.005, "top_quantile": 1.0, **changes})  # type: ignore[arg-type]
+    return Entropy(**{"coef": 0.0, "target": None, "step": 0.005, "top_quantile": 1.0, **changes})
 
 
 def policy_gradient(**changes: Any) -> PolicyGradient:

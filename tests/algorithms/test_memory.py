@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from algorithms.advantages import Returns
 from algorithms.memory import adapted, beginning, remembered
 from algorithms.objectives import ClippingNormalised
 from algorithms.policy_gradient import PolicyGradient
@@ -24,9 +25,8 @@ def seen(**changes: list[float]) -> dict[str, torch.Tensor]:
 
 def with_moving_baseline(**changes: Any) -> PolicyGradient:
     algorithm = reinforce(**changes)
-    return dataclasses.replace(
-        algorithm, advantage=dataclasses.replace(algorithm.advantage, baseline="moving", decay=0.9)
-    )
+    estimator = Returns(credit="turn", gamma=1.0, baseline="moving", decay=0.9)
+    return dataclasses.replace(algorithm, advantage=estimator)
 
 
 def test_an_algorithm_without_adaptive_parts_carries_nothing() -> None:

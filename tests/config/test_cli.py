@@ -30,7 +30,10 @@ def test_list_of_a_group_says_what_each_option_is(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("group", ["evolution", "sweep"])
 def test_list_shows_search_spaces(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", group]) == 0
-    assert "algorithm.optimizer.learning_rate: 0.1 to 10 times its own value (float, logarithmic)" in capsys.readouterr().out
+    assert (
+        "algorithm.optimizer.learning_rate: 0.1 to 10 times its own value (float, logarithmic)"
+        in capsys.readouterr().out
+    )
 
 
 def test_list_of_an_unknown_group_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,7 +121,7 @@ def test_metrics_of_an_update_are_of_trained_tokens_alone() -> None:
 
 @pytest.mark.parametrize(
     "estimator",
-    [GRPO, DR_GRPO, RLOO, *(Returns(credit="turn", gamma=1.0, baseline=b, decay=0.0) for b in ("none", "batch"))],  # type: ignore[arg-type]
+    [GRPO, DR_GRPO, RLOO, *(Returns(credit="turn", gamma=1.0, baseline=b, decay=0.0) for b in ("none", "batch"))],
 )
 def test_one_more_turn_of_equal_worth_earns_no_bonus(estimator: Advantage) -> None:
     """PITFALLS 23: arms "stop now" and "one more turn" of equal value, each winning half of the time."""
