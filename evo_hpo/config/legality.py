@@ -62,7 +62,7 @@ def grain_violations(facts: Facts) -> list[str]:
             at_grains(algorithm, facts.config.granularity)
         except ValueError as error:
             found.append(
-                f"{facts.named('granularity')} does not fit the algorithm of stage {stage}: {error}. To leave one grain "
+                f"{facts.named('granularity')} does not fit the algorithm of stage {stage}: {error}. To leave a grain "
                 "to the algorithm write null for it, as in granularity.ratio=null"
             )
     return found

@@ -1,4 +1,4 @@
-"""Every algorithm x granularity x reward x environment: an update that moves the policy, or the refusal written here."""
+"""Every algorithm x granularity x reward x environment: an update that moves the policy, or a named refusal."""
 
 from __future__ import annotations
 
