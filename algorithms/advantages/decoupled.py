@@ -33,6 +33,10 @@ class Decoupled(Advantage):
     def min_group(self) -> int:
         return 2 if self.normalisation.needs_groups else 1
 
+    @property
+    def needs_components(self) -> frozenset[str]:
+        return frozenset(self.weights)
+
     def __call__(self, turns: TurnTable, tokens: TokenTable) -> Tensor:
         if tokens.penalty_RT is not None:
             raise ValueError(

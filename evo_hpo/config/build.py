@@ -12,7 +12,7 @@ from evo_hpo.config.components import Builder, locate
 from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.grains import with_grains
 from evo_hpo.config.hints import hint_for
-from evo_hpo.config.legality import Facts, grain_violations, violations
+from evo_hpo.config.legality import Facts, grain_violations, stage_violations, violations
 from evo_hpo.config.schema import Config
 from evo_hpo.config.space import absolute, flat
 from evo_hpo.config.validate import MISSING, Provenance, checked, from_where, needed
@@ -74,7 +74,8 @@ def build(
         raise ConfigError(problems.by_key.values())
     assert isinstance(config, Config)
     chosen = dict(choices or {})
-    illegal = grain_violations(Facts(config, provenance, chosen))
+    facts = Facts(config, provenance, chosen)
+    illegal = stage_violations(facts) or grain_violations(facts)
     if not illegal:
         config = absolute(with_grains(config))
         illegal = violations(Facts(config, provenance, chosen))

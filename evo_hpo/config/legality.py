@@ -48,10 +48,13 @@ class Violation:
 
 
 def violations(facts: Facts) -> list[str]:
-    """One sentence for everything that does not go together."""
-    unnamed = list(_stages_are_named(facts))
-    found = unnamed or [violation for requirement in REQUIREMENTS.values() for violation in requirement(facts)]
-    return [str(violation) for violation in found]
+    """One sentence for everything that does not go together; stages and grains are looked at before."""
+    return [str(violation) for requirement in REQUIREMENTS.values() for violation in requirement(facts)]
+
+
+def stage_violations(facts: Facts) -> list[str]:
+    """One sentence for every stage that has a name and no content, or content and no name."""
+    return [str(violation) for violation in _stages_are_named(facts)]
 
 
 def grain_violations(facts: Facts) -> list[str]:
@@ -310,7 +313,7 @@ def _use(group: str, fits: Callable[[Any], bool]) -> str:
     return "use " + " or ".join(f"{group}={option}" for option in options[:3])
 
 
-# What must hold -> what looks for violations of it. Each may rely on the stages, which `violations` looks at first.
+# What must hold -> what looks for violations of it. Each may rely on the stages and the grains.
 REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "the environment has what the reward needs": _reward_has_its_features,
     "turn rewards exist where the granularity reads them": _granularity_has_turn_rewards,

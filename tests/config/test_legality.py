@@ -21,7 +21,7 @@ def test_turn_rewards_that_the_environment_does_not_give() -> None:
         [sentence] = refusals(*coin(), "granularity=mixed")
     assert sentence == (
         "granularity=mixed needs turn rewards, for which reward=environment needs turn_rewards, "
-        "and env=Coin gives none; use granularity=sparse"
+        "and env=Coin gives none; use granularity=sparse or granularity=trajectory"
     )
 
 
@@ -29,8 +29,48 @@ def test_turn_rewards_that_the_reward_does_not_give() -> None:
     with plugins_on_path():
         [sentence] = refusals("plugins=[toy_parts]", "reward._target_=toy_parts.Outcome", "granularity=dense")
     assert sentence.startswith(
-        "granularity=dense needs turn rewards, and reward=environment gives none; use granularity=sparse, or use "
-        "reward="
+        "granularity=dense needs turn rewards, and reward=environment gives none; use granularity=sparse or "
+        "granularity=trajectory, or use reward="
+    )
+
+
+def test_an_estimator_that_weighs_turn_rewards_where_there_are_none() -> None:
+    [sentence] = refusals("algorithm=mt_grpo", "granularity=sparse")
+    assert sentence == (
+        "stage train learns with TurnRelative, which weighs turn rewards against the outcome, and granularity=sparse "
+        "pays out the outcome alone; use granularity=mixed"
+    )
+
+
+def test_turn_counts_that_the_environment_does_not_fix() -> None:
+    [sentence] = refusals("algorithm=mt_grpo", "algorithm.advantage.unequal=refuse")
+    assert sentence.startswith("stage train learns with PolicyGradient, which needs fixed_turns, and env=frozen_lake")
+
+
+def test_components_that_the_reward_does_not_give() -> None:
+    [sentence] = refusals("algorithm=gdpo", "+algorithm.advantage.weights.tone=0.3")
+    assert sentence == (
+        "stage train weighs the components tone, and reward=environment gives invalid, progress, success, turns; "
+        "write those of the reward into algorithm.advantage.weights"
+    )
+
+
+def test_scores_that_compare_within_a_group_leave_it() -> None:
+    with plugins_on_path():
+        relative = ["plugins=[toy_parts]", "reward._target_=toy_parts.Ranking", "granularity=sparse"]
+        [sentence] = refusals(*relative, "algorithm=ppo")
+        loaded(*relative, "algorithm=grpo")
+    assert sentence.startswith(
+        "scores of reward=environment compare only within a group, and stage train compares episodes of different "
+        "groups; use algorithm="
+    )
+
+
+def test_episodes_sampled_ahead_that_a_generation_does_not_use_up() -> None:
+    [sentence] = refusals("rollout.ahead=2")
+    assert sentence == (
+        "stage train has 5 updates a generation, and rollout.ahead=2 samples the episodes of that many updates at once; "
+        "write pipeline.stages.train.updates=6"
     )
 
 

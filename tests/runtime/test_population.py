@@ -134,7 +134,7 @@ def test_a_member_that_became_nan_is_reported_and_rescued_and_the_others_do_not_
     for other in (0, 2):
         # a broken member says other things, so the batch has another shape; in one shape the others are bit-identical
         # (tests/learner)
-        assert second.members[other].metrics == pytest.approx(same.members[other].metrics, rel=1e-3, abs=1e-7)
+        assert second.members[other].metrics == pytest.approx(same.members[other].metrics, rel=1e-3, abs=1e-5)
         assert records.generations[1].members[other].fitness == healthy.generations[1].members[other].fitness
     event = records.generations[1].members[1]
     assert event.event == "rescued" and event.parent in (0, 2)

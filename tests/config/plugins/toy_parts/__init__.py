@@ -48,6 +48,13 @@ class Outcome(EnvironmentReward):
     gives_turn_rewards: ClassVar[bool] = False
 
 
+@dataclass(frozen=True)
+class Ranking(EnvironmentReward):
+    """Gives scores that compare within a group only."""
+
+    relative: ClassVar[bool] = True
+
+
 def make(**settings: Any) -> Coin:
     """A function, which is no component."""
     return Coin(**settings)
