@@ -69,8 +69,8 @@ def test_scores_that_compare_within_a_group_leave_it() -> None:
 def test_episodes_sampled_ahead_that_a_generation_does_not_use_up() -> None:
     [sentence] = refusals("rollout.ahead=2")
     assert sentence == (
-        "stage train has 5 updates a generation, and rollout.ahead=2 samples the episodes of that many updates at once; "
-        "write pipeline.stages.train.updates=6"
+        "stage train has 5 updates a generation, and rollout.ahead=2 samples the episodes of that many updates at "
+        "once; write pipeline.stages.train.updates=6"
     )
 
 
