@@ -55,7 +55,7 @@ def measure(rows: int, slots: list[int], updates: int, threads: int, overrides: 
     for number in range(updates + 1):
         tasks = training.tasks.training(number, config.rollout.tasks)
         started = time.perf_counter()
-        episodes = training.player.training(tasks, sampling, number)
+        episodes = training.player.training(tasks, sampling, number, version=number)
         _finish(processes.device)
         rolled = time.perf_counter()
         scored = score(episodes, config.reward, config.granularity)
