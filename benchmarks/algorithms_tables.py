@@ -63,8 +63,7 @@ def _preamble(plan: Plan) -> str:
         f"member has played {plan.turns:,} turns; the turns of the evaluation are not part of that budget. Success is "
         f"measured once, at the end, on {plan.final_tasks} final tasks, the same for all members and all runs. "
         "Intervals are 95 % t intervals over the seeds (the base's: Wilson, over its episodes); they do not cover the "
-        "choice of the tasks. Seconds are those of training the whole population on one thread, beside other runs on "
-        "the same machine."
+        "choice of the tasks. CPU seconds are those of training the whole population on one thread."
     )
 
 
@@ -76,7 +75,7 @@ def _ranking(title: str, rows: Sequence[tuple[str, Result]], base: Result) -> st
 
     held_out = "" if isinstance(base, str) else f"{HELD_OUT[base['held_out']]}\n\n"
     lines = [
-        "| preset | success | 95 % interval | seeds | turns a member | tokens a member | seconds | notes |",
+        "| preset | success | 95 % interval | seeds | turns a member | tokens a member | CPU seconds | notes |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, result in sorted([*rows, ("**base**", base)], key=place):
