@@ -104,6 +104,8 @@ def write(folder: Path, resolved: Mapping[str, Any], provenance: Mapping[str, st
 
 def _record(sources: dict[str, str], values: Mapping[Any, Any], source: str) -> None:
     for key, value in leaves({str(k): v for k, v in values.items()}):
+        if value == {} and _below(sources, key):
+            continue  # it is merged, and so changes nothing
         _forget(sources, key)
         refers = isinstance(value, str) and "${" in value
         sources[key] = f"{source} ({value})" if refers else source
@@ -117,14 +119,20 @@ def _record_override(sources: dict[str, str], override: Override) -> None:
         return
     value = override.value()
     content: Any = OmegaConf.to_container(OmegaConf.create(value)) if isinstance(value, dict) else value
-    for leaf, _ in leaves({key: content}):
+    for leaf, inner in leaves({key: content}):
+        if inner == {} and _below(sources, leaf):
+            continue
         _forget(sources, leaf)
         sources[leaf] = f"override {line}"
 
 
+def _below(sources: Mapping[str, str], key: str) -> list[str]:
+    return [known for known in sources if known.startswith(f"{key}.")]
+
+
 def _forget(sources: dict[str, str], key: str) -> None:
     """Drop what `key` replaces: the leaves below it, and a leaf above it."""
-    for known in [known for known in sources if known.startswith(f"{key}.")]:
+    for known in _below(sources, key):
         del sources[known]
     above = key.rpartition(".")[0]
     while above:

@@ -34,6 +34,13 @@ def test_there_is_one_source_per_value_and_no_other() -> None:
     assert "unknown" not in composed.provenance.values()
 
 
+def test_a_file_that_only_chooses_groups_takes_nothing_from_the_files_it_chooses() -> None:
+    _, composed = loaded("algorithm=gdpo", "algorithm.kl.coef=0.1", "algorithm.advantage.weights={}")
+    assert composed.provenance["algorithm.advantage.weights.success"] == "conf/algorithm/advantage/decoupled.yaml"
+    assert composed.provenance["algorithm.kl.estimator"] == "conf/algorithm/grpo.yaml"
+    assert "unknown" not in composed.provenance.values()
+
+
 def test_an_experiment_file_overrules_the_groups_and_an_override_overrules_it(tmp_path: Path) -> None:
     write_yaml(tmp_path, "experiment/mine", f"{GLOBAL}seed: 7\nrollout:\n  tasks: 9\n  group_size: 5\n")
     _, composed = loaded("experiment=mine", "rollout.tasks=3", extra=tmp_path)
