@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from algorithms.policy_gradient import PolicyGradient
+from algorithms.preference import Preference
 from envs.core import Environment, Feature
 from evo_hpo.config.alternatives import fitting_options
 from evo_hpo.config.errors import Problems
@@ -190,6 +191,20 @@ def _stages_are_named(facts: Facts) -> Iterator[Violation]:
             yield Violation(f"the stage {name} is in pipeline.stages and never runs", f"write pipeline.order=[{order}]")
 
 
+def _whole_base_is_no_reference(facts: Facts) -> Iterator[Violation]:
+    if facts.config.model.train != "base":
+        return
+    moved, adapters = "model.train=base leaves no frozen base behind, and stage", "write model.train=adapters"
+    for stage, algorithm in facts.algorithms.items():
+        if isinstance(algorithm, Preference):
+            yield Violation(f"{moved} {stage} compares with a reference", adapters)
+        elif isinstance(algorithm, PolicyGradient) and algorithm.critic is not None:
+            yield Violation(f"{moved} {stage} has a critic, which is an adapter on it", adapters)
+        elif isinstance(algorithm, PolicyGradient) and algorithm.kl.coef > 0:
+            reason = f"{moved} {stage} measures the divergence from a reference"
+            yield Violation(reason, f"{adapters}, or algorithm.kl.coef=0")
+
+
 def _an_action_fits_the_context(facts: Facts) -> Iterator[Violation]:
     rollout = facts.config.rollout
     if rollout.max_action_tokens >= rollout.max_context:
@@ -324,6 +339,7 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "groups are large enough for the estimator": _groups_are_large_enough,
     "a generation holds whole batches of episodes sampled ahead": _ages_can_differ,
     "the whole base is trained only by a population of one": _whole_base_trains_alone,
+    "a reference or a critic has a frozen base": _whole_base_is_no_reference,
     "an action fits into the context": _an_action_fits_the_context,
     "the name can be that of a folder": _name_is_one_word,
     "the device is there": _device_is_there,

@@ -93,12 +93,26 @@ def test_a_group_of_one_is_too_small_to_compare_within() -> None:
 
 
 def test_the_whole_base_is_trained_by_a_population_of_one_only() -> None:
-    [sentence] = refusals("model=tiny_scratch", "evolution.population=2")
+    [sentence] = refusals("model=tiny_scratch", "algorithm=sft", "evolution.population=2")
     assert sentence == (
         "model.train=base trains every weight of one model, and evolution.population is 2; "
         "write evolution=none, or model.train=adapters"
     )
-    loaded("model=tiny_scratch")
+    loaded("model=tiny_scratch", "algorithm=sft")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        ("dpo", "compares with a reference; write model.train=adapters"),
+        ("ppo", "has a critic, which is an adapter on it; write model.train=adapters"),
+        ("grpo", "measures the divergence from a reference; write model.train=adapters, or algorithm.kl.coef=0"),
+    ],
+)
+def test_a_base_that_is_trained_itself_is_no_reference_and_carries_no_critic(algorithm: str, sentence: str) -> None:
+    [found] = refusals("model=tiny_scratch", f"algorithm={algorithm}")
+    assert found == f"model.train=base leaves no frozen base behind, and stage train {sentence}"
+    loaded("model=tiny_scratch", "algorithm=grpo", "algorithm.kl.coef=0")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ NEEDS = {
     ("algorithm/correction", "icepop"): ["algorithm.old_logprobs=recompute"],
     ("algorithm/correction", "rejection"): ["algorithm.old_logprobs=recompute"],
     ("algorithm/correction", "truncated_is"): ["algorithm.old_logprobs=recompute"],
+    ("model", "tiny_scratch"): ["algorithm.kl.coef=0"],
     ("granularity", "token"): ["algorithm=ppo"],
     ("algorithm/objective", "unclipped"): ["algorithm.minibatches=1"],
 }
