@@ -39,6 +39,11 @@ class KL:
     horizon: Annotated[float, Gt(0)]
 
     def __post_init__(self) -> None:
+        if self.target is not None and not isinstance(self.coef, Tensor) and self.coef == 0:
+            raise ValueError(
+                "kl.target multiplies kl.coef, and kl.coef=0 stays 0; write a small algorithm.kl.coef to start from, "
+                "or algorithm.kl.target=null"
+            )
         if self.place == "loss" and self.estimator == "k1":
             raise ValueError(
                 "kl.estimator=k1 in the loss has gradient 0 in expectation; use kl.estimator=k1_straight (its value "

@@ -21,7 +21,7 @@ EVERY_ESTIMATOR = pytest.mark.parametrize("estimator", get_args(Estimator))
 
 def kl(**changes: Any) -> KL:
     return KL(
-        **{"coef": 0.1, "estimator": "k2", "place": "loss", "grain": "token", **changes}, target=None, horizon=1e4
+        **{"coef": 0.1, "estimator": "k2", "place": "loss", "grain": "token", "target": None, "horizon": 1e4, **changes}
     )
 
 
@@ -143,6 +143,13 @@ def test_untrained_positions_may_hold_anything(estimator: Estimator, grain: str,
 def test_k1_in_the_loss_is_refused_with_what_to_write() -> None:
     with pytest.raises(ValueError, match="gradient 0 in expectation; use kl.estimator=k1_straight"):
         kl(estimator="k1", place="loss")
+
+
+def test_a_coefficient_of_zero_that_is_to_adapt_is_refused() -> None:
+    with pytest.raises(ValueError, match="kl.coef=0 stays 0; write a small algorithm.kl.coef"):
+        kl(coef=0.0, target=0.01)
+    kl(coef=torch.tensor([0.0, 0.1]), target=0.01)  # an adapted coefficient may become small
+    kl(coef=0.0)
 
 
 @pytest.mark.parametrize("place", ["reward", "advantage"])
