@@ -8,6 +8,7 @@ before anything is loaded.
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -45,7 +46,11 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """What the environment answers to one action."""
+    """What the environment answers to one action.
+
+    Raises:
+        ValueError: a reward or signal that is not finite; in a run that costs the episode, as any error of `step` does.
+    """
 
     observation: str
     reward: float = 0.0  # turn reward; verifiable progress, never a judge's score
@@ -53,6 +58,11 @@ class Step:
     success: bool = False  # only meaningful with done=True
     valid: bool = True
     signals: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in {"reward": self.reward, **self.signals}.items():
+            if not math.isfinite(value):
+                raise ValueError(f"the environment gave {name}={value}, which is no finite number")
 
 
 class Environment(ABC):

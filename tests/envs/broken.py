@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from envs.core import Environment, Feature, Step
@@ -47,6 +48,15 @@ class RaisesOnReset(Plain):
         if self.faulty:
             raise ValueError(f"no such task: {seed}")
         return first
+
+
+@dataclass
+class RewardsNaN(Plain):
+    """Gives NaN as the reward of its first turn."""
+
+    def step(self, action: str) -> Step:
+        answer = super().step(action)
+        return replace(answer, reward=math.nan) if self.faulty and self._turn == 1 else answer
 
 
 @dataclass

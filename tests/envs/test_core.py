@@ -1,8 +1,11 @@
 """What an environment that declares nothing answers."""
 
+import math
+from typing import Any
+
 import pytest
 
-from envs.core import StopReason
+from envs.core import Step, StopReason
 from tests.envs.broken import HangsOnStep, NoisyText, Plain, RaisesOnReset, RaisesOnStep
 
 
@@ -39,3 +42,9 @@ def test_noisy_text_repeats_itself_and_is_valid_unless_surrogates_are_asked_for(
     assert "".join(texts).encode("utf-8").count(b"<|im_start|>") > 10
     with pytest.raises(UnicodeEncodeError):
         "".join(NoisyText(surrogates=True).reset(seed) for seed in range(200)).encode("utf-8")
+
+
+@pytest.mark.parametrize("fault", [{"reward": math.nan}, {"reward": -math.inf}, {"signals": {"hint": math.nan}}])
+def test_an_answer_with_a_number_that_is_not_finite_is_no_answer(fault: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="the environment gave .*, which is no finite number"):
+        Step("", **fault)

@@ -19,7 +19,7 @@ from evo_hpo.rollout.pool import EnvironmentPool
 from evo_hpo.rollout.runner import Assignment, play
 from evo_hpo.rollout.sampler import Request
 from tests.building import config, policy_of, shake
-from tests.envs.broken import HangsOnStep, NoisyText, RaisesOnReset, RaisesOnStep
+from tests.envs.broken import HangsOnStep, NoisyText, RaisesOnReset, RaisesOnStep, RewardsNaN
 
 
 def episodes_of(
@@ -126,7 +126,7 @@ def test_observation_tokens_do_not_count_against_the_actions_budget(policy: Poli
     assert all(len(t.observation_ids) > 2 for t in turns) and any(len(t.action_ids) == 2 for t in turns)
 
 
-@pytest.mark.parametrize("broken", [RaisesOnStep(every=2), RaisesOnReset(every=2)])
+@pytest.mark.parametrize("broken", [RaisesOnStep(every=2), RaisesOnReset(every=2), RewardsNaN(every=2)])
 def test_an_environment_that_raises_costs_its_episode_only(policy: Policy, broken: Environment) -> None:
     for episode in episodes_of(policy, broken, range(4)):
         assert episode.failed == (episode.task % 2 == 0)
