@@ -16,14 +16,14 @@ def _values_have_a_critic(algorithm: PolicyGradient) -> str | None:
     if not algorithm.advantage.needs_values or algorithm.critic is not None:
         return None
     name = type(algorithm.advantage).__name__
-    return f"advantage={name} needs a critic; add `critic:` as in conf/algorithm/ppo.yaml, or use algorithm=grpo"
+    return f"{name} compares with the values of a critic, and there is none; write algorithm/critic=adapter"
 
 
 def _a_critic_is_read(algorithm: PolicyGradient) -> str | None:
     if algorithm.critic is None or algorithm.advantage.needs_values:
         return None
     name = type(algorithm.advantage).__name__
-    return f"advantage={name} reads no values, so the critic would train for nothing; write critic=null"
+    return f"{name} reads no values, so the critic would train for nothing; write ~algorithm/critic"
 
 
 def _a_second_step_has_a_ratio(algorithm: PolicyGradient) -> str | None:
@@ -31,8 +31,8 @@ def _a_second_step_has_a_ratio(algorithm: PolicyGradient) -> str | None:
         return None
     name = type(algorithm.objective).__name__
     return (
-        f"objective={name} uses no ratio, so a step after the first is off-policy; "
-        "write epochs=1 and minibatches=1, or objective=clipped"
+        f"{name} uses no ratio, so a step after the first is off-policy; write algorithm.epochs=1 and "
+        "algorithm.minibatches=1, or algorithm/objective=clipped"
     )
 
 
@@ -41,8 +41,8 @@ def _the_objective_knows_the_ratio(algorithm: PolicyGradient) -> str | None:
         return None
     grains = " or ".join(algorithm.objective.grains)
     return (
-        f"objective={type(algorithm.objective).__name__} is defined for ratio={grains}, not for "
-        f"ratio={algorithm.ratio}; write ratio={algorithm.objective.grains[0]}, or objective=clipped"
+        f"{type(algorithm.objective).__name__} is defined for ratio={grains}, not for ratio={algorithm.ratio}; "
+        f"write algorithm.ratio={algorithm.objective.grains[0]}, or algorithm/objective=clipped"
     )
 
 
@@ -53,7 +53,7 @@ def _a_sequence_ratio_is_not_summed_over_tokens(algorithm: PolicyGradient) -> st
         return None
     return (
         f"aggregation={algorithm.aggregation} counts the one ratio of a sequence (ratio={algorithm.ratio}) once per "
-        "token, which is not GSPO; write aggregation=sequence_mean_token_mean, or ratio=token"
+        "token, which is not GSPO; write algorithm.aggregation=sequence_mean_token_mean, or algorithm.ratio=token"
     )
 
 
@@ -61,8 +61,8 @@ def _a_correction_has_something_to_correct(algorithm: PolicyGradient) -> str | N
     if algorithm.correction is None or algorithm.old_logprobs == "recompute":
         return None
     return (
-        f"old_logprobs=sampler takes the ratio against the sampler itself, so correction="
-        f"{type(algorithm.correction).__name__} would correct twice; write old_logprobs=recompute, or correction=null"
+        f"old_logprobs=sampler takes the ratio against the sampler itself, so {type(algorithm.correction).__name__} "
+        "would correct twice; write algorithm.old_logprobs=recompute, or leave algorithm/correction out"
     )
 
 
@@ -70,8 +70,8 @@ def _sapo_is_not_decoupled(algorithm: PolicyGradient) -> str | None:
     if not (isinstance(algorithm.objective, SAPO) and isinstance(algorithm.correction, DecoupledPPO)):
         return None
     return (
-        "objective=SAPO bounds nothing that a decoupled weight could multiply safely; "
-        "write correction=null, or objective=clipped"
+        "SAPO bounds nothing that a decoupled weight could multiply safely; leave algorithm/correction out, or write "
+        "algorithm/objective=clipped"
     )
 
 
@@ -80,8 +80,8 @@ def _stale_data_is_reweighed(algorithm: PolicyGradient) -> str | None:
         return None
     name = type(algorithm.objective).__name__
     return (
-        f"objective={name} makes one step from fresh episodes, so sequence_mask has no drift to look at; "
-        "write sequence_mask=null, or objective=clipped"
+        f"{name} makes one step from fresh episodes, so sequence_mask has no drift to look at; write "
+        "algorithm.sequence_mask=null, or algorithm/objective=clipped"
     )
 
 
@@ -90,8 +90,8 @@ def _penalties_have_a_reader(algorithm: PolicyGradient) -> str | None:
         return None
     name = type(algorithm.advantage).__name__
     return (
-        f"advantage={name} reads the components of the score and not the reward, which is where kl.place=reward and "
-        "overlong take their penalties from; write kl.place=loss and overlong=null"
+        f"{name} reads the components of the score and not the reward, from which kl.place=reward and overlong take "
+        "their penalties; write algorithm.kl.place=loss and algorithm.overlong=null"
     )
 
 

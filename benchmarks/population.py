@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # else the name `algorithms` would be the benchmark beside this one
 MEMBERS = 8
 
 

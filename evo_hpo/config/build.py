@@ -10,9 +10,10 @@ from typing import Any
 
 from evo_hpo.config.components import Builder, locate
 from evo_hpo.config.errors import ConfigError
-from evo_hpo.config.grains import with_grains
+from evo_hpo.config.facts import Facts
+from evo_hpo.config.grains import grain_violations, with_grains
 from evo_hpo.config.hints import hint_for
-from evo_hpo.config.legality import Facts, grain_violations, stage_violations, violations
+from evo_hpo.config.legality import stage_violations, violations
 from evo_hpo.config.schema import Config
 from evo_hpo.config.space import absolute, flat
 from evo_hpo.config.validate import MISSING, Provenance, checked, from_where, needed

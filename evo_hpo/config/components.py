@@ -76,7 +76,8 @@ class Builder:
                 continue
             if name not in types:
                 legal = [f"{key}.{known}" for known in types]
-                self.problems.add(where, unknown_key(where, source_of(self.provenance, where), legal))
+                source = source_of(self.provenance, where) or ""
+                self.problems.add(where, unknown_key(where, source or None, legal) + _of_another_part(source))
                 continue
             before = self.problems.count
             built = self._nested(value, where)
@@ -135,6 +136,13 @@ class Builder:
 
     def _allowed(self, dotted: str) -> bool:
         return dotted.partition(".")[0] in (*ALLOWED, *self.plugins)
+
+
+def _of_another_part(source: str) -> str:
+    """What to do where a preset sets keys of a part that was exchanged for another."""
+    if not re.fullmatch(r"conf/algorithm/\w+\.yaml", source):
+        return ""
+    return f"; {source} sets it for the part that it has itself: start from algorithm=grpo or ppo to choose parts"
 
 
 def locate(dotted: str) -> type:

@@ -133,7 +133,11 @@ def _key_problems(
             if key in legal:
                 problems.append(f"{key} is there already; write {line.removeprefix('+')}")
         elif not override.is_force_add() and key not in legal:
-            problems.append(unknown_key(key, f"override {line}", legal))
+            group = key.replace(".", "/")
+            if loader.repository.group_exists(group):
+                problems.append(f"{key} is chosen as a whole: write {group}=… instead of {line}")
+            else:
+                problems.append(unknown_key(key, f"override {line}", legal))
     return problems
 
 

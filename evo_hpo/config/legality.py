@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,39 +11,8 @@ from algorithms.policy_gradient import PolicyGradient
 from algorithms.preference import Preference
 from envs.core import Environment, Feature
 from evo_hpo.config.alternatives import fitting_options
-from evo_hpo.config.errors import Problems
-from evo_hpo.config.explain import nearest
-from evo_hpo.config.grains import at_grains
-from evo_hpo.config.schema import Config, Dimension
-from evo_hpo.config.validate import Provenance, checked, from_where, show
-
-
-@dataclass(frozen=True)
-class Facts:
-    """A config whose keys and types are right, and what was chosen to get it."""
-
-    config: Config
-    provenance: Provenance
-    choices: Mapping[str, str]  # config group -> option; empty where only the values are known
-
-    def named(self, group: str) -> str:
-        """`env=frozen_lake`, or `env=FrozenLake` where the option is not known."""
-        return f"{group}={self.choices.get(group) or type(getattr(self.config, group)).__name__}"
-
-    @property
-    def algorithms(self) -> dict[str, Any]:
-        """Stage -> its algorithm, in the order of the pipeline."""
-        pipeline = self.config.pipeline
-        return {name: pipeline.stages[name].algorithm for name in pipeline.order if name in pipeline.stages}
-
-
-@dataclass(frozen=True)
-class Violation:
-    reason: str  # what does not go together, and why
-    remedy: str  # the nearest legal choice
-
-    def __str__(self) -> str:
-        return f"{self.reason}; {self.remedy}"
+from evo_hpo.config.facts import Facts, Violation
+from evo_hpo.config.legal_space import space_is_legal
 
 
 def violations(facts: Facts) -> list[str]:
@@ -56,20 +23,6 @@ def violations(facts: Facts) -> list[str]:
 def stage_violations(facts: Facts) -> list[str]:
     """One sentence for every stage that has a name and no content, or content and no name."""
     return [str(violation) for violation in _stages_are_named(facts)]
-
-
-def grain_violations(facts: Facts) -> list[str]:
-    """One sentence for every stage whose algorithm means nothing at the grain that the granularity lays down."""
-    found = []
-    for stage, algorithm in facts.algorithms.items():
-        try:
-            at_grains(algorithm, facts.config.granularity)
-        except ValueError as error:
-            found.append(
-                f"{facts.named('granularity')} does not fit the algorithm of stage {stage}: {error}. To leave a grain "
-                "to the algorithm write null for it, as in granularity.ratio=null"
-            )
-    return found
 
 
 def _reward_has_its_features(facts: Facts) -> Iterator[Violation]:
@@ -103,8 +56,15 @@ def _algorithm_has_its_features(facts: Facts) -> Iterator[Violation]:
     for stage, algorithm in facts.algorithms.items():
         needs = frozenset(Feature(need) for need in algorithm.needs)
         if missing := needs - facts.config.env.features:
-            reason = f"stage {stage} learns with {type(algorithm).__name__}, which needs {_names(missing)}"
+            reason = f"stage {stage} learns with {_who_needs(algorithm, missing)}, which needs {_names(missing)}"
             yield Violation(f"{reason}, and {facts.named('env')} gives none", _use("env", partial(_offers, needs)))
+
+
+def _who_needs(algorithm: Any, missing: frozenset[Feature]) -> str:
+    """Name of the part of an algorithm that asks for what is missing."""
+    parts: list[Any] = [algorithm.advantage, *algorithm.filters] if isinstance(algorithm, PolicyGradient) else []
+    found = [type(part).__name__ for part in parts if missing & {Feature(need) for need in part.needs}]
+    return " and ".join(found) or type(algorithm).__name__
 
 
 def _estimator_has_turn_rewards(facts: Facts) -> Iterator[Violation]:
@@ -147,10 +107,31 @@ def _ages_can_differ(facts: Facts) -> Iterator[Violation]:
     for name, stage in facts.config.pipeline.stages.items():
         if stage.algorithm.learns_from == "rollout" and stage.updates % rollout.ahead:
             yield Violation(
-                f"stage {name} has {stage.updates} updates a generation, and rollout.ahead={rollout.ahead} samples the "
-                "episodes of that many updates at once",
+                f"a generation of stage {name} is {stage.updates} updates long, and rollout.ahead={rollout.ahead} "
+                "samples the episodes of that many updates at once",
                 f"write pipeline.stages.{name}.updates={-(-stage.updates // rollout.ahead) * rollout.ahead}",
             )
+
+
+def _stale_episodes_have_a_ratio(facts: Facts) -> Iterator[Violation]:
+    for stage, algorithm in facts.algorithms.items():
+        stale = isinstance(algorithm, PolicyGradient) and not algorithm.objective.off_policy
+        if stale and facts.config.rollout.ahead > 1:
+            yield Violation(
+                f"rollout.ahead={facts.config.rollout.ahead} makes episodes stale, and stage {stage} learns with "
+                f"{type(algorithm.objective).__name__}, which has no ratio to correct for that",
+                "write rollout.ahead=1, or algorithm/objective=clipped",
+            )
+
+
+def _replacing_has_a_next_selection(facts: Facts) -> Iterator[Violation]:
+    config = facts.config
+    evolves = config.evolution.population > 1 and any(stage.evolve for stage in config.pipeline.stages.values())
+    if config.on_alarm == "replace" and not evolves:
+        yield Violation(
+            "on_alarm=replace makes a member lose the next selection, and in this run nobody is selected",
+            "write on_alarm=warn or on_alarm=stop, or evolution=truncation",
+        )
 
 
 def _groups_are_large_enough(facts: Facts) -> Iterator[Violation]:
@@ -235,84 +216,6 @@ def _device_is_there(facts: Facts) -> Iterator[Violation]:
         yield Violation(f"device={device} is not there: torch sees {count or 'no'} CUDA devices", "write device=auto")
 
 
-def _space_is_legal(facts: Facts) -> Iterator[Violation]:
-    space = facts.config.evolution.space
-    if not space:
-        return
-    from evo_hpo.evolution.hyperparameters import evolvable, types_of
-
-    values, types = evolvable(facts.config), types_of(facts.config)
-    if unknown := [key for key, dimension in space.items() if key not in values and not dimension.optional]:
-        guesses = {key: nearest(key, values, cutoff=0.9) for key in unknown}
-        told = " and ".join(f"{key}{f' (did you mean {guess}?)' if guess else ''}" for key, guess in guesses.items())
-        source = from_where(f"evolution.space.{unknown[0]}", facts.provenance)
-        yield Violation(
-            f"evolution.space has {told}, which cannot evolve in this run{source}",
-            f"write optional: true to leave it out where it is missing, or choose among {', '.join(sorted(values))}",
-        )
-    for key, dimension in space.items():
-        if key in values:
-            where = f"evolution.space.{key}"
-            senseless = list(_dimension_is_legal(where, key, dimension, values[key]))
-            yield from senseless or _every_value_is_legal(where, dimension, types[key])
-
-
-def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) -> Iterator[Violation]:
-    if dimension.relative:
-        yield Violation(
-            f"{where} is relative to {key}, which is {show(key, value)}",
-            f"give {key} a number other than 0, or write relative: false",
-        )
-        return
-    if dimension.type == "categorical":
-        if not dimension.choices:
-            yield Violation(f"{where} is categorical and has no choices", "write choices: [...]")
-        elif value not in dimension.choices:
-            shown = show(key, value)
-            yield Violation(f"{key} starts at {shown}, which is no choice of {where}", f"add {shown} to the choices")
-        if dimension.low is not None or dimension.high is not None or dimension.log:
-            yield Violation(f"{where} is categorical, so low, high and log mean nothing", "leave them out")
-        return
-    if dimension.choices is not None:
-        yield Violation(f"{where} is a range, so choices mean nothing", "leave them out, or write type: categorical")
-    low, high = dimension.low, dimension.high
-    if low is None or high is None:
-        yield Violation(f"{where} has no end", "write both low and high")
-        return
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        yield Violation(f"{where} runs from {low:g} to {high:g}", "write a low that is less than high")
-        return
-    if dimension.log and low <= 0:
-        yield Violation(f"{where} is logarithmic and starts at {low:g}", "write a low above 0, or log: false")
-    if dimension.type == "int" and not (low.is_integer() and high.is_integer()):
-        yield Violation(f"{where} holds whole numbers and runs from {low:g} to {high:g}", "write whole numbers")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        yield Violation(f"{key} is {show(key, value)}, and {where} is a range of numbers", "write type: categorical")
-        return
-    if dimension.type == "float" and isinstance(value, int):
-        yield Violation(f"{key} is a whole number, and {where} is not", "write type: int")
-    if not low <= value <= high:
-        yield Violation(
-            f"{key} starts at {value:g}, outside the range {low:g} to {high:g} of {where}",
-            f"start inside it, for example {key}={low if value < low else high:g}, or widen the range",
-        )
-
-
-def _every_value_is_legal(where: str, dimension: Dimension, hint: Any) -> Iterator[Violation]:
-    """The ends of a range, or the choices, against the type and range that the key itself has."""
-    ends = {"low": dimension.low, "high": dimension.high}
-    told: dict[str, Any] = {name: end for name, end in ends.items() if end is not None}
-    if dimension.type == "int":
-        told = {name: int(end) for name, end in told.items()}
-    elif dimension.type == "categorical":
-        told = {f"choices.{index}": choice for index, choice in enumerate(dimension.choices or ())}
-    problems = Problems()
-    for name, value in told.items():
-        checked(hint, value, f"{where}.{name}", {}, problems)
-    for sentence in problems.by_key.values():
-        yield Violation(sentence, "keep the space inside what the key may be")
-
-
 def _offers(needs: frozenset[Feature], env: Environment) -> bool:
     return needs <= env.features
 
@@ -336,6 +239,8 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "an estimator that weighs turn rewards gets them": _estimator_has_turn_rewards,
     "the reward has the components that the estimator weighs": _estimator_has_its_components,
     "scores that compare within a group stay there": _relative_scores_stay_in_their_group,
+    "stale episodes have a ratio": _stale_episodes_have_a_ratio,
+    "who is to be replaced can be": _replacing_has_a_next_selection,
     "groups are large enough for the estimator": _groups_are_large_enough,
     "a generation holds whole batches of episodes sampled ahead": _ages_can_differ,
     "the whole base is trained only by a population of one": _whole_base_trains_alone,
@@ -343,5 +248,5 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "an action fits into the context": _an_action_fits_the_context,
     "the name can be that of a folder": _name_is_one_word,
     "the device is there": _device_is_there,
-    "the search space holds what can evolve, and the config's own values": _space_is_legal,
+    "the search space holds what can evolve, and the config's own values": space_is_legal,
 }

@@ -188,10 +188,12 @@ class Trace:
         log_weight = trainer - sampler
         tokens.means(result, gap_mean=log_weight.abs())
         result["gap_max"] = tokens.members.largest(log_weight.abs())
-        result["gap_k3"] = tokens.members.mean(kl_estimate("k3", sampler, trainer))
+        k3 = kl_estimate("k3", sampler, trainer).clamp(min=0)  # rounding takes it below
+        result["gap_k3"] = tokens.members.mean(k3)
         # relative to the largest weight, which changes nothing and cannot overflow
         weight = (log_weight - tokens.members.largest(log_weight)[tokens.members.index_M]).exp()
-        result["ess"] = tokens.members.mean(weight).square() / tokens.members.mean(weight.square())
+        share = tokens.members.mean(weight).square() / tokens.members.mean(weight.square())
+        result["ess"] = share.clamp(max=1)
 
     def _of_critic(self, tokens: _Tokens) -> dict[str, Tensor]:
         value_RT, return_RT, asked_RT = (self._before[name] for name in ("value", "return", "asked"))

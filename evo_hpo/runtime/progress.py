@@ -18,9 +18,7 @@ class Progress:
     environment_turns: int = 0
     seconds: float = 0.0
     values: dict[str, list[Any]] = field(default_factory=dict)  # evolving key -> value of each member
-    broken: list[int] = field(
-        default_factory=list
-    )  # members with an update that was not finite since the last selection
+    condemned: dict[str, str] = field(default_factory=dict)  # member -> why it loses the next selection
     fitness: list[list[float | None]] = field(default_factory=list)  # [rate, low, high] of each member, last generation
     base: dict[str, Any] = field(default_factory=dict)  # success of the base on the final tasks, and its fitness
     history: list[dict[str, Any]] = field(default_factory=list)  # per generation: stage, values, parents, fitness
@@ -33,10 +31,14 @@ class Progress:
     def of(cls, state: dict[str, Any]) -> Progress:
         return cls(**state)
 
+    def condemn(self, member: int, reason: str) -> None:
+        """Make a member lose the next selection; the first reason counts."""
+        self.condemned.setdefault(str(member), reason)
+
     def best(self) -> int:
         """The member with the best fitness in the last generation.
 
-        One whose updates were not finite is chosen only if all are like that, by the lower end of its interval.
+        One that is condemned is chosen only if all are, by the lower end of its interval.
         """
 
         def worth(member: int) -> tuple[float, float]:

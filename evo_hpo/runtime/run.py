@@ -186,9 +186,10 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         "(95 % intervals):\n"
         f"  base            {rate(base)}\n"
         f"  best member {best['member']:<3} {rate(best)}\n"
-        f"{result['generations']} generations of {result['population']} members in {result['seconds']:.0f} s, "
+        f"{_counted(result['generations'], 'generation')} of {_counted(result['population'], 'member')} in "
+        f"{result['seconds']:.0f} s, "
         f"{result['policy_tokens']:,} sampled tokens, {result['environment_turns']:,} turns, "
-        f"{len(result['alarms'])} alarms"
+        f"{_counted(len(result['alarms']), 'alarm')}"
     )
     places = [
         ("report", report),
@@ -221,3 +222,7 @@ def _reason(error: BaseException) -> str:
         return f"stopped by {str(error) or 'Ctrl-C'}"
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -217,7 +217,9 @@ class Training:
             for one in of_episodes:
                 one.pop("reward_std", None)
         members = [MemberUpdate(m, measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))]
-        progress.broken = sorted(set(progress.broken) | {m.member for m in members if m.metrics["finite"] == 0})
+        for one in members:
+            if one.metrics["finite"] == 0:
+                progress.condemn(one.member, "one of its updates was not finite")
         record = UpdateRecord(
             self._stage_name,
             progress.generation,
@@ -237,13 +239,14 @@ class Training:
             if config.on_alarm == "stop":
                 raise UserError(f"stopped by an alarm (on_alarm=stop): {alarm.text}")
             if config.on_alarm == "replace" and alarm.member is not None and alarm.kind in REPLACEABLE:
-                progress.broken = sorted({*progress.broken, alarm.member})
+                progress.condemn(alarm.member, f"it set off the alarm {alarm.kind} (on_alarm=replace)")
 
     def _evolve(self, fitness: list[Success]) -> None:
         progress, config = self.progress, self.config
         assert self.learner is not None
         members = self.policy.members
-        rates = [math.nan if m in progress.broken else fitness[m].rate for m in range(members)]
+        condemned = [progress.condemned.get(str(m)) for m in range(members)]
+        rates = [math.nan if condemned[m] else fitness[m].rate for m in range(members)]
         last = progress.stage_generation + 1 == self._stage.generations
         if self._stage.evolve and not last:
             rng = generator(config.seed, "evolution", progress.generation)
@@ -275,7 +278,8 @@ class Training:
         progress.fitness = [
             [_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in range(members)
         ]
-        progress.broken = [] if self._stage.evolve and not last else progress.broken
+        if self._stage.evolve and not last:
+            progress.condemned = {}
         record = GenerationRecord(
             stage=self._stage_name,
             generation=progress.generation,
@@ -290,7 +294,7 @@ class Training:
                     parent=fates[m].parent,
                     event=fates[m].event,
                     next_hyperparameters=after[m],
-                    text=_in_words(m, fates[m], rates, before, after),
+                    text=_in_words(m, fates[m], [one.rate for one in fitness], condemned[m], before, after),
                     checksum=self.policy.block.checksum(m),
                 )
                 for m in range(members)
@@ -360,16 +364,23 @@ def _number(value: float) -> float | None:
 
 
 def _in_words(
-    member: int, fate: Fate, rates: list[float], before: list[dict[str, Any]], after: list[dict[str, Any]]
+    member: int,
+    fate: Fate,
+    rates: list[float],
+    condemned: str | None,
+    before: list[dict[str, Any]],
+    after: list[dict[str, Any]],
 ) -> str:
-    """The decision as a sentence."""
+    """The decision as a sentence; `condemned` is why the member's fitness did not count."""
     own = "no usable fitness" if math.isnan(rates[member]) else f"fitness {rates[member]:.3f}"
     if fate.parent == member:
-        return f"member {member} ({own}) stays: {fate.reason}"
+        reason = f"{condemned}, and {fate.reason}" if condemned else fate.reason
+        return f"member {member} ({own}) stays: {reason}"
+    reason = condemned or fate.reason
     old, names = before[fate.parent], short_names(sorted(after[member]))
     changes = [
         f"{names[name]} {number(old[name])} to {number(new)}" for name, new in after[member].items() if new != old[name]
     ]
     moved = f"; {', '.join(changes)}" if changes else ""
     donor = f"member {fate.parent} (fitness {rates[fate.parent]:.3f})"
-    return f"member {member} ({own}) becomes a copy of {donor}: {fate.reason}{moved}"
+    return f"member {member} ({own}) becomes a copy of {donor}: {reason}{moved}"

@@ -70,7 +70,7 @@ class LineView:
         self._progress = Progress(run)
         self._said = time.monotonic()
         stages = ", ".join(
-            f"{name} ({generations} generations of {updates})" for name, generations, updates in run.stages
+            f"{name} ({generations} x {updates} updates)" for name, generations, updates in run.stages
         )
         resumed = f", continued after generation {run.resumed_at}" if run.resumed_at else ""
         members = "1 member" if run.population == 1 else f"{run.population} members"

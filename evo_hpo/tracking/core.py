@@ -49,7 +49,7 @@ class MemberGeneration:
     """A member at the end of a generation: what it was worth, and what became of it."""
 
     member: int
-    fitness: float  # success rate on the common held-out tasks
+    fitness: float  # success rate on the common held-out tasks; NaN where it does not count
     low: float  # 95 % Wilson interval of `fitness`
     high: float
     hyperparameters: dict[str, Any]  # that this generation was trained with

@@ -17,11 +17,14 @@ from tests.algorithms.parts import ADAMW, kl, policy_gradient
 CRITIC = Critic(value_clip=0.2, optimizer=ADAMW)
 DECOUPLED = DecoupledPPO(cap=5.0, action="mask")
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "an estimator that reads values has a critic": ({"advantage": TOKEN_PPO}, "GAE needs a critic; add `critic:`"),
-    "a critic has a reader": ({"critic": CRITIC}, "GroupRelative reads no values.*write critic=null"),
+    "an estimator that reads values has a critic": (
+        {"advantage": TOKEN_PPO},
+        "GAE compares with the values of a critic.*write algorithm/critic=adapter",
+    ),
+    "a critic has a reader": ({"critic": CRITIC}, "GroupRelative reads no values.*write ~algorithm/critic"),
     "a second step from the same episodes has a ratio": (
         {"objective": Unclipped(), "minibatches": 2},
-        "Unclipped uses no ratio.*write epochs=1 and minibatches=1",
+        "Unclipped uses no ratio.*write algorithm.epochs=1 and algorithm.minibatches=1",
     ),
     "the objective is defined for the grain of the ratio": (
         {"objective": DPPO(threshold=0.2, divergence="tv"), "ratio": "turn_geometric"},
@@ -29,11 +32,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "the ratio of a sequence is not summed over its tokens": (
         {"ratio": "sequence_geometric", "aggregation": "constant"},
-        "not GSPO; write aggregation=sequence_mean_token_mean",
+        "not GSPO; write algorithm.aggregation=sequence_mean_token_mean",
     ),
     "a correction has a difference to correct": (
         {"correction": TruncatedIS(cap=2.0, level="token")},
-        "TruncatedIS would correct twice; write old_logprobs=recompute",
+        "TruncatedIS would correct twice; write algorithm.old_logprobs=recompute",
     ),
     "SAPO is not decoupled": (
         {
@@ -41,18 +44,18 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             "correction": DECOUPLED,
             "old_logprobs": "recompute",
         },
-        "write correction=null, or objective=clipped",
+        "leave algorithm/correction out, or write algorithm/objective=clipped",
     ),
     "a sequence mask has a drift to look at": (
         {"objective": Unclipped(), "sequence_mask": SequenceMask(delta=0.2)},
-        "no drift to look at; write sequence_mask=null",
+        "no drift to look at; write algorithm.sequence_mask=null",
     ),
     "what is taken from the reward has a reader": (
         {
             "advantage": Decoupled(weights={"success": 1.0}, normalisation=Z_SCORE),
             "kl": kl(estimator="k1", place="reward"),
         },
-        "Decoupled reads the components.*write kl.place=loss",
+        "Decoupled reads the components.*write algorithm.kl.place=loss",
     ),
 }
 

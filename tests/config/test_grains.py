@@ -70,6 +70,18 @@ def test_an_objective_without_that_ratio_is_refused_and_told_the_way_out() -> No
         config("algorithm=dppo", "granularity=turn")
 
 
+def test_a_grain_written_on_the_command_line_is_not_silently_overruled() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm.ratio=token does nothing.*lays down turn_geometric"):
+        config("granularity=turn", "algorithm.ratio=token")
+    assert grains("granularity=turn", "algorithm.ratio=turn_geometric")[2] == "turn_geometric"
+    assert grains("granularity=turn", "algorithm.ratio=token", "granularity.ratio=null")[2] == "token"
+
+
+def test_only_the_grain_that_does_not_fit_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"use granularity=turn, or write granularity\.credit=null$"):
+        config("algorithm=grpo", "granularity=token")
+
+
 def test_every_stage_of_a_pipeline_gets_the_grains() -> None:
     settings = config("pipeline=sft_then_grpo", "granularity=turn")
     stages = {name: stage.algorithm for name, stage in settings.pipeline.stages.items()}

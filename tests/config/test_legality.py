@@ -44,7 +44,7 @@ def test_an_estimator_that_weighs_turn_rewards_where_there_are_none() -> None:
 
 def test_turn_counts_that_the_environment_does_not_fix() -> None:
     [sentence] = refusals("algorithm=mt_grpo", "algorithm.advantage.unequal=refuse")
-    assert sentence.startswith("stage train learns with PolicyGradient, which needs fixed_turns, and env=frozen_lake")
+    assert sentence.startswith("stage train learns with TurnRelative, which needs fixed_turns, and env=frozen_lake")
 
 
 def test_components_that_the_reward_does_not_give() -> None:
@@ -69,9 +69,28 @@ def test_scores_that_compare_within_a_group_leave_it() -> None:
 def test_episodes_sampled_ahead_that_a_generation_does_not_use_up() -> None:
     [sentence] = refusals("rollout.ahead=2")
     assert sentence == (
-        "stage train has 5 updates a generation, and rollout.ahead=2 samples the episodes of that many updates at "
-        "once; write pipeline.stages.train.updates=6"
+        "a generation of stage train is 5 updates long, and rollout.ahead=2 samples the episodes of that many updates "
+        "at once; write pipeline.stages.train.updates=6"
     )
+
+
+def test_stale_episodes_of_an_objective_without_a_ratio() -> None:
+    [sentence] = refusals("algorithm=rloo", "rollout.ahead=5")
+    assert sentence == (
+        "rollout.ahead=5 makes episodes stale, and stage train learns with Unclipped, which has no ratio to correct "
+        "for that; write rollout.ahead=1, or algorithm/objective=clipped"
+    )
+    loaded("algorithm=cispo", "rollout.ahead=5")
+
+
+def test_a_member_that_is_to_be_replaced_where_nobody_is_selected() -> None:
+    for nobody in (["evolution=none"], ["evolution=truncation", "pipeline.stages.train.evolve=false"]):
+        sentences = refusals("on_alarm=replace", *nobody)
+        assert sentences[0] == (
+            "on_alarm=replace makes a member lose the next selection, and in this run nobody is selected; "
+            "write on_alarm=warn or on_alarm=stop, or evolution=truncation"
+        )
+    loaded("on_alarm=replace", "evolution=truncation")
 
 
 def test_an_expert_that_the_environment_does_not_have() -> None:

@@ -167,3 +167,18 @@ def test_a_secret_is_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = refusals("+wandb_api_key=abcdefgh", "rollout.tasks=${oc.env:SOME_API_KEY}", "device=verysecretvalue")
     assert len(sentences) == 2
     assert not any(secret in sentence for sentence in sentences for secret in ("abcdefgh", "verysecretvalue"))
+
+
+def test_a_preset_with_another_part_says_where_to_start() -> None:
+    sentences = refusals("algorithm=dapo", "algorithm/objective=cispo")
+    assert any(
+        "algorithm.objective.clip_high" in sentence
+        and sentence.endswith("the part that it has itself: start from algorithm=grpo or ppo to choose parts")
+        for sentence in sentences
+    )
+
+
+def test_a_group_written_as_a_key_is_pointed_to_the_group() -> None:
+    assert refusals("algorithm.correction=icepop") == [
+        "algorithm.correction is chosen as a whole: write algorithm/correction=… instead of algorithm.correction=icepop"
+    ]

@@ -67,3 +67,9 @@ def test_a_relative_range_around_zero_is_refused_unless_it_is_optional() -> None
     space = ["type:float", "low:0.1", "high:10", "relative:true"]
     with pytest.raises(ConfigError, match=r"relative to algorithm.kl.coef, which is 0.*write relative: false"):
         built("evolution=none", "algorithm=dapo", f"+evolution.space.algorithm.kl.coef={{{','.join(space)}}}")
+
+
+def test_a_relative_range_stays_inside_what_the_key_may_be() -> None:
+    space = built("evolution=truncation", "algorithm.objective.clip_low=0.6").evolution.space
+    clip = space["algorithm.objective.clip_low"]
+    assert clip.low == pytest.approx(0.15) and clip.high is not None and 0.99 < clip.high < 1

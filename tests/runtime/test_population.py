@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_a_member_that_became_nan_is_reported_and_rescued_and_the_others_do_not_
         assert records.generations[1].members[other].fitness == healthy.generations[1].members[other].fitness
     event = records.generations[1].members[1]
     assert event.event == "rescued" and event.parent in (0, 2)
-    assert math.isnan(event.fitness) and "not a finite number" in event.text
+    assert math.isnan(event.fitness) and ": one of its updates was not finite; " in event.text
     assert [alarm.member for alarm in records.alarms if alarm.kind == "not_finite"] == [1]
     assert records.updates[2].members[1].metrics["finite"] == 1
     assert bool(training.policy.block.data.isfinite().all())
@@ -155,3 +156,25 @@ def test_a_run_whose_members_all_became_nan_still_ends_and_says_so() -> None:
     _, records, result = poisoned(after=1, generations=3, poison=(0, 1, 2))
     assert sorted(alarm.member or 0 for alarm in records.alarms if alarm.kind == "not_finite") == [0, 1, 2]
     assert result["best"]["member"] in (0, 1, 2)
+
+
+@pytest.mark.parametrize(("on_alarm", "loses"), [("replace", True), ("warn", False)])
+def test_a_member_that_set_off_an_alarm_loses_the_next_selection_where_that_is_asked_for(
+    on_alarm: str, loses: bool
+) -> None:
+    settings = config("evolution.population=3", f"on_alarm={on_alarm}", "algorithm.epochs=3", "env.max_turns=6")
+    training = training_of(settings)
+    recorder = recorded(training)
+    training.prepare()
+    training.progress.values["algorithm.optimizer.learning_rate"] = [1e-5, 0.3, 1e-5]
+    training.run()
+    alarms = {(alarm.member, alarm.kind) for alarm in recorder.alarms if alarm.generation == 0}
+    assert (1, "ratio_explosion") in alarms and {member for member, _ in alarms} == {1}
+    told = recorder.generations[0].members[1]
+    assert (told.event == "rescued" and told.parent in (0, 2)) == loses
+    assert recorder.updates[0].members[1].metrics["finite"] == 1, "nothing else is wrong with it"
+    sentence = (
+        r"member 1 \(fitness 0\.\d+\) becomes a copy of member \d .*: it set off the alarm \w+ \(on_alarm=replace\)"
+    )
+    assert bool(re.match(sentence, told.text)) == loses
+    assert training.progress.condemned == {}, "it has paid"
