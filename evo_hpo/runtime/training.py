@@ -217,9 +217,9 @@ class Training:
             for one in of_episodes:
                 one.pop("reward_std", None)
         members = [MemberUpdate(m, measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))]
-        for one in members:
-            if one.metrics["finite"] == 0:
-                progress.condemn(one.member, "one of its updates was not finite")
+        for part in members:
+            if part.metrics["finite"] == 0:
+                progress.condemn(part.member, "one of its updates was not finite")
         record = UpdateRecord(
             self._stage_name,
             progress.generation,

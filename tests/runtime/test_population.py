@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -158,23 +157,28 @@ def test_a_run_whose_members_all_became_nan_still_ends_and_says_so() -> None:
     assert result["best"]["member"] in (0, 1, 2)
 
 
-@pytest.mark.parametrize(("on_alarm", "loses"), [("replace", True), ("warn", False)])
-def test_a_member_that_set_off_an_alarm_loses_the_next_selection_where_that_is_asked_for(
-    on_alarm: str, loses: bool
-) -> None:
-    settings = config("evolution.population=3", f"on_alarm={on_alarm}", "algorithm.epochs=3", "env.max_turns=6")
-    training = training_of(settings)
+@pytest.mark.parametrize(
+    ("on_alarm", "fate"),
+    [
+        (
+            "replace",
+            "member 1 (fitness 0.900) becomes a copy of member 2 (fitness 0.500): it set off the alarm degenerate_text "
+            "(on_alarm=replace)",
+        ),
+        ("warn", "member 1 (fitness 0.900) stays: among the best, untouched"),
+    ],
+)
+def test_who_set_off_an_alarm_loses_the_next_selection_where_that_is_asked_for(on_alarm: str, fate: str) -> None:
+    world = ["plugins=[tests]", "~env", "+env={_target_: tests.runtime.worlds.Unwinnable}", "granularity=sparse"]
+    training = training_of(
+        config(*world, "evolution.population=3", f"on_alarm={on_alarm}", "pipeline.stages.train.generations=3")
+    )
     recorder = recorded(training)
     training.prepare()
-    training.progress.values["algorithm.optimizer.learning_rate"] = [1e-5, 0.3, 1e-5]
-    training.run()
-    alarms = {(alarm.member, alarm.kind) for alarm in recorder.alarms if alarm.generation == 0}
-    assert (1, "ratio_explosion") in alarms and {member for member, _ in alarms} == {1}
-    told = recorder.generations[0].members[1]
-    assert (told.event == "rescued" and told.parent in (0, 2)) == loses
-    assert recorder.updates[0].members[1].metrics["finite"] == 1, "nothing else is wrong with it"
-    sentence = (
-        r"member 1 \(fitness 0\.\d+\) becomes a copy of member \d .*: it set off the alarm \w+ \(on_alarm=replace\)"
-    )
-    assert bool(re.match(sentence, told.text)) == loses
-    assert training.progress.condemned == {}, "it has paid"
+    training.progress.values["rollout.temperature"] = [1.3, 1e-3, 1.3]  # member 1 always says the same
+    training._update(training.config.algorithm)
+    assert [(alarm.member, alarm.kind) for alarm in recorder.alarms] == [(1, "degenerate_text")]
+    training._evolve(rates(0.1, 0.9, 0.5))
+    assert recorder.generations[0].members[1].text.startswith(fate)
+    training._evolve(rates(0.1, 0.9, 0.5))
+    assert recorder.generations[1].members[1].event == "elite", "it has lost once, and is no longer in the way"

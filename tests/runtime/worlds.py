@@ -89,6 +89,14 @@ class FewTasks(Environment):
         return f"task {self._seed % self.count}"
 
 
+@dataclass
+class Unwinnable(FewTasks):
+    """Asks the same in every task, and nothing that is said succeeds."""
+
+    def step(self, action: str) -> Step:
+        return Step("no", done=True)
+
+
 @dataclass(frozen=True)
 class Listening(EnvironmentReward):
     """The environment's reward; keeps what it hears."""
