@@ -48,10 +48,10 @@ def measure(run: Run) -> dict[str, Any]:
     processes = processes_of(config)
     training = Training(config, population_of(config, processes.device), processes, Trackers([]), lambda training: None)
     training.prepare()
-    algorithm = hyperparameters.bind(training._stage.algorithm, training.progress.values, processes.device)
+    algorithm = hyperparameters.bind(training.stage.algorithm, training.progress.values, processes.device)
     progress, started = training.progress, time.process_time()
     while progress.environment_turns < run.turns * run.seeds:
-        training._update(algorithm)
+        training.update(algorithm)
     seconds = time.process_time() - started  # of this process, whatever else the machine does
     finals, _ = training.player.fitness(training.tasks.of("final", run.final_tasks), 0)
     if unplayed := [member for member, final in enumerate(finals) if final.episodes == 0]:

@@ -50,7 +50,7 @@ def measure(rows: int, slots: list[int], updates: int, threads: int, overrides: 
     training = Training(config, policy, processes, Trackers([]), lambda training: None)
     training.prepare()
     assert training.learner is not None
-    algorithm = hyperparameters.bind(training._stage.algorithm, training.progress.values, processes.device)
+    algorithm = hyperparameters.bind(training.stage.algorithm, training.progress.values, processes.device)
     sampling = hyperparameters.sampling(config.rollout, training.progress.values, len(slots))
     rollout, update, tokens = [], [], 0
     for number in range(updates + 1):

@@ -90,7 +90,7 @@ class Training:
             self.policy.add_critic()
             assert self.policy.critic is not None
             self.policy.critic.load(tensors["critic"])
-        self.learner = Learner(self.policy, self._stage.algorithm, self.processes, self.config.learner.micro_tokens)
+        self.learner = Learner(self.policy, self.stage.algorithm, self.processes, self.config.learner.micro_tokens)
         self.learner.load(tensors)
 
     # ---- the loop ----
@@ -106,7 +106,7 @@ class Training:
             progress.base = _interval(base) | {"fitness": _interval(start)}
         while True:
             self.prepare()
-            while progress.stage_generation < self._stage.generations:
+            while progress.stage_generation < self.stage.generations:
                 self._generation()
                 self.save(self)
             if progress.stage + 1 == len(order):
@@ -115,7 +115,7 @@ class Training:
     def prepare(self) -> None:
         """Make learner and hyperparameters of the next generation's stage; does nothing where they are there."""
         progress = self.progress
-        complete = progress.stage_generation >= self._stage.generations
+        complete = progress.stage_generation >= self.stage.generations
         if self.learner is not None and complete and progress.stage + 1 < len(self.config.pipeline.order):
             progress.stage, progress.stage_generation = progress.stage + 1, 0
             self.learner = None
@@ -123,7 +123,8 @@ class Training:
             self._begin_stage()
 
     @property
-    def _stage(self) -> StageConfig:
+    def stage(self) -> StageConfig:
+        """What is being trained now."""
         return self.config.pipeline.stages[self.config.pipeline.order[self.progress.stage]]
 
     @property
@@ -142,14 +143,14 @@ class Training:
         if self.progress.stage > 0:
             self.policy.freeze_reference()  # what the stage before made is what this one may not drift from
             self.policy.critic = None
-        algorithm: Algorithm = self._stage.algorithm
+        algorithm: Algorithm = self.stage.algorithm
         self.learner = Learner(self.policy, algorithm, self.processes, self.config.learner.micro_tokens)
         own = hyperparameters.of_algorithm(algorithm) | {
             f"rollout.{name}": getattr(self.config.rollout, name) for name in hyperparameters.ROLLOUT_KEYS
         }
         space = {name: dimension for name, dimension in self.config.evolution.space.items() if name in own}
         members = self.policy.members
-        if not self._stage.evolve:
+        if not self.stage.evolve:
             self.progress.values = {}
         elif self.config.evolution.spread:
             everybody = spread(space, own, self.config.evolution.population, key(self.config.seed, "spread") % 2**31)
@@ -162,15 +163,20 @@ class Training:
     def _generation(self) -> None:
         progress = self.progress
         assert self.learner is not None
-        algorithm = hyperparameters.bind(self._stage.algorithm, progress.values, self.policy.base.device)
-        for _ in range(self._stage.updates):
-            self._update(algorithm)
+        algorithm = hyperparameters.bind(self.stage.algorithm, progress.values, self.policy.base.device)
+        for _ in range(self.stage.updates):
+            self.update(algorithm)
         fitness, episodes = self.player.fitness(self._fitness_tasks, progress.generation)
         self._count(episodes)
         self._send_episodes("fitness", episodes)
         self._evolve(fitness)
 
-    def _update(self, algorithm: Algorithm) -> None:
+    def update(self, algorithm: Algorithm) -> None:
+        """Play, score and learn once; `prepare` comes before the first.
+
+        Args:
+            algorithm: of the present stage, with the members' values bound to it.
+        """
         progress, config = self.progress, self.config
         assert self.learner is not None
         sampling = hyperparameters.sampling(config.rollout, progress.values, self.policy.members)
@@ -247,12 +253,12 @@ class Training:
         members = self.policy.members
         condemned = [progress.condemned.get(str(m)) for m in range(members)]
         rates = [math.nan if condemned[m] else fitness[m].rate for m in range(members)]
-        last = progress.stage_generation + 1 == self._stage.generations
-        if self._stage.evolve and not last:
+        last = progress.stage_generation + 1 == self.stage.generations
+        if self.stage.evolve and not last:
             rng = generator(config.seed, "evolution", progress.generation)
             fates = config.evolution.strategy.select(rates, rng)
         else:
-            reason = "the stage ends here" if self._stage.evolve else "this stage does not evolve"
+            reason = "the stage ends here" if self.stage.evolve else "this stage does not evolve"
             fates = [Fate(m, "kept", False, reason) for m in range(members)]
         before = [{name: column[m] for name, column in progress.values.items()} for m in range(members)]
         after = []
@@ -268,7 +274,7 @@ class Training:
         progress.history.append(
             {
                 "stage": self._stage_name,
-                "updates": self._stage.updates,
+                "updates": self.stage.updates,
                 "values": progress.values,
                 "parents": [fate.parent for fate in fates],
                 "fitness": [_number(rate) for rate in rates],
@@ -278,7 +284,7 @@ class Training:
         progress.fitness = [
             [_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in range(members)
         ]
-        if self._stage.evolve and not last:
+        if self.stage.evolve and not last:
             progress.condemned = {}
         record = GenerationRecord(
             stage=self._stage_name,
