@@ -66,7 +66,7 @@ def measure(run: Run) -> dict[str, Any]:
         "turns": progress.environment_turns / run.seeds,
         "tokens": progress.policy_tokens / run.seeds,
         "seconds": seconds,
-        "not_finite": progress.broken,
+        "not_finite": sorted(int(member) for member in progress.condemned),
         "alarms": dict(Counter(alarm["kind"] for alarm in progress.alarms)),
     }
 

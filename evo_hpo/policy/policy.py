@@ -15,7 +15,7 @@ from evo_hpo.policy.adapters import LoraShape, Router, adapter_shapes, initialis
 from evo_hpo.policy.base import Base
 from evo_hpo.policy.blocks import BaseBlock, Block
 from evo_hpo.policy.noise import key
-from evo_hpo.policy.sampling import Sampling, processed_logits
+from evo_hpo.policy.sampling import Sampling, logprob_and_entropy, processed_logits
 
 Role = Literal["policy", "reference", "critic"]
 HEAD_WEIGHT, HEAD_BIAS = "value_head.weight", "value_head.bias"
@@ -138,12 +138,7 @@ class Policy:
         self, hidden_PH: Tensor, token_P: Tensor, settings: Sampling, entropy_gradient: bool
     ) -> tuple[Tensor, Tensor]:
         logits = processed_logits(self.base.logits(hidden_PH), settings, always_B=token_P)
-        logprob_PV = logits.log_softmax(1)
-        logprob_P = logprob_PV.gather(1, token_P.unsqueeze(1)).squeeze(1)
-        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            source = logprob_PV if entropy_gradient else logprob_PV.detach()
-            entropy_P = -(source.exp() * source.masked_fill(source == -torch.inf, 0.0)).sum(1)
-        return logprob_P, entropy_P
+        return logprob_and_entropy(logits, token_P, entropy_gradient)
 
     def values(self, ids_RT: Tensor, mask_RT: Tensor) -> Tensor:
         """[R, T] the critic's value, in reward units, of the context before each trained token; 0 elsewhere.

@@ -61,6 +61,20 @@ def processed_logits(logits_BV: Tensor, sampling: Sampling, always_B: Tensor | N
     return logits_BV.masked_fill(~keep_BV, -torch.inf)
 
 
+def logprob_and_entropy(logits_BV: Tensor, token_B: Tensor, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
+    """Log-probability [B] of each row's token, and entropy [B] of each row's distribution, in nats.
+
+    Args:
+        logits_BV: processed logits; -inf counts as impossible.
+        entropy_gradient: whether the entropy is differentiable as well.
+    """
+    logprob_BV = logits_BV.log_softmax(1)
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+        source = logprob_BV if entropy_gradient else logprob_BV.detach()
+        entropy_B = -(source.exp() * source.masked_fill(source == -torch.inf, 0.0)).sum(1)
+    return logprob_BV.gather(1, token_B.unsqueeze(1)).squeeze(1), entropy_B
+
+
 def sample(logits_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     """Token [B] at which the cumulative probability passes `uniform_B`, and its log-probability [B] in nats.
 

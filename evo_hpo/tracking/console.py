@@ -69,9 +69,7 @@ class LineView:
     def __init__(self, run: RunInfo) -> None:
         self._progress = Progress(run)
         self._said = time.monotonic()
-        stages = ", ".join(
-            f"{name} ({generations} x {updates} updates)" for name, generations, updates in run.stages
-        )
+        stages = ", ".join(f"{name} ({generations} x {updates} updates)" for name, generations, updates in run.stages)
         resumed = f", continued after generation {run.resumed_at}" if run.resumed_at else ""
         members = "1 member" if run.population == 1 else f"{run.population} members"
         self.say(f"Run {run.name}: {members}, {stages}{resumed}; folder {run.folder}")

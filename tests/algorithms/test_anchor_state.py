@@ -42,6 +42,26 @@ def test_three_trajectories_through_shared_states(one: Normalisation, expected: 
     assert_close(gigpo(normalisation=one)(THREE, token_table(THREE, observation=0)), expected)
 
 
+STEPS = {
+    "mean": (CENTRED, [[0.285, 0.475, 0.0], [-0.6175, -0.475, 0.0], [0.3325, 0.0, 0.0]]),
+    "mean_std_unbiased": (
+        normalisation(spread="group", epsilon=1e-6),
+        [[0.532413, 0.707106, 0.0], [-1.153561, -0.707106, 0.0], [0.621148, 0.0, 0.0]],
+    ),
+    "mean_std_population": (
+        normalisation(spread="group", epsilon=1e-6, unbiased=False),
+        [[0.65207, 0.999998, 0.0], [-1.412818, -0.999998, 0.0], [0.760748, 0.0, 0.0]],
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "expected"), STEPS.values(), ids=STEPS)
+def test_the_part_of_the_step_alone(one: Normalisation, expected: list[list[float]]) -> None:
+    tokens = token_table(THREE, observation=0)
+    whole = gigpo(normalisation=one)(THREE, tokens)
+    assert_close(whole - gigpo(normalisation=one, omega=0.0)(THREE, tokens), expected)
+
+
 def test_without_the_step_part_it_is_the_episode_against_its_group() -> None:
     tokens = token_table(THREE)
     assert_close(gigpo(omega=0.0)(THREE, tokens), DR_GRPO(THREE, tokens))

@@ -42,6 +42,11 @@ def test_the_spread_is_the_unbiased_or_the_population_standard_deviation_as_said
     assert_close(of(normalisation(spread="group", unbiased=False, epsilon=1e-6), FOUR), [1.41421, -1.41421, 0.0, 0.0])
 
 
+def test_the_two_standard_deviations_of_one_group() -> None:
+    assert_close(group_std(FOUR, ONE_GROUP), [0.408248] * 4)
+    assert_close(group_std(FOUR, ONE_GROUP, unbiased=False), [0.353553] * 4)
+
+
 def test_epsilon_is_added_to_the_spread() -> None:
     trl = normalisation(spread="group", epsilon=1e-4)
     assert_close(of(trl, FOUR), [1.224445, -1.224445, 0.0, 0.0], tolerance=1e-6)

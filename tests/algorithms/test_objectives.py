@@ -42,6 +42,7 @@ def clipped_tokens(surrogate: Surrogate) -> list[list[int]]:
 
 
 PPO_GRADIENT = [[0.0, -0.150806, -0.175212, -0.11172], [0.214004, 0.0, 0.0, 0.0]]
+SAPO_WEIGHT = [[0.970013, 0.997739, 0.999343, 0.973313], [0.978091, 0.958513, 0.0, 0.0]]
 GSPO_ROW = [-0.120399] * 4
 GSPO_WIDE = [GSPO_ROW, [0.220624, 0.220624, 0.0, 0.0]]
 NAMED = {
@@ -168,6 +169,11 @@ def test_cispo_bounds_the_ratio_itself_and_flags_it_whatever_the_advantage() -> 
 def test_the_gate_of_sapo_has_the_slope_of_the_ratio_on_policy_and_about_twice_its_value() -> None:
     _, _, surrogate = loss_and_gradient(SAPO(tau_positive=1.0, tau_negative=1.05), "token", "token_mean")
     assert_close(surrogate.loss_RT, [[-2.346333, -1.904909, -2.05126, -1.673274], [2.186701, 1.516795, 0.0, 0.0]])
+    weight = surrogate.loss_RT.new_tensor(SAPO_WEIGHT)
+    moved = LOG_RATIO.clone().requires_grad_()
+    SAPO(tau_positive=1.0, tau_negative=1.05)(moved, ADVANTAGE, moved, moved).loss_RT.sum().backward()
+    assert moved.grad is not None
+    assert_close(moved.grad, -weight * LOG_RATIO.exp() * ADVANTAGE)
     log_ratio = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     advantage = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
     gate = SAPO(tau_positive=1.0, tau_negative=1.05)(log_ratio, advantage, log_ratio, log_ratio)

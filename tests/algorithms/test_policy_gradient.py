@@ -15,6 +15,7 @@ from algorithms.corrections import SequenceMask, TruncatedIS
 from algorithms.objectives import Clipped, Objective, Unclipped
 from algorithms.policy_gradient import PolicyGradient, PolicyLoss, policy_loss
 from algorithms.ratios import Grain
+from algorithms.shaping import Overlong
 from tests.algorithms.estimators import GRPO
 from tests.algorithms.parts import entropy, kl, policy_gradient, ppo, reinforce
 from tests.algorithms.tables import assert_close, token_table, turn_table
@@ -107,6 +108,14 @@ def test_kl_in_the_reward_is_measured_but_not_in_the_loss() -> None:
     result = loss_of(in_reward, LOGPROB)
     assert torch.equal(result.loss_RT, loss_of(policy_gradient(), LOGPROB, reference_RT=None).loss_RT)
     assert result.kl_RT[MASK].min() > 0
+
+
+def test_the_penalty_on_long_episodes_reaches_the_advantages() -> None:
+    turns = turn_table([[1.0], [1.0]], groups=[0, 0], lengths=[[4], [2]])
+    tokens = token_table(turns, observation=0)
+    algorithm = policy_gradient(advantage=RETURNS, overlong=Overlong(limit=4, cache=4, factor=0.5))
+    advantage, _ = algorithm.credited(turns, tokens, torch.zeros(2, 4), None)
+    assert_close(advantage, [[0.5] * 4, [0.75, 0.75, 0.0, 0.0]])
 
 
 RETURNS = Returns(credit="turn", gamma=1.0, baseline="none", decay=0.0)

@@ -28,6 +28,7 @@ def test_the_loss_is_the_mean_over_trained_tokens_alone() -> None:
     weight = token_weights("token_mean", mask, torch.tensor([0]), 1, 1.0)
     assert_close(nll[mask], [0.407606, 0.407606, 3.094923])
     assert_close((nll * weight).sum(), 1.303378)
+    assert_close((nll * weight).sum().exp(), 3.681714)
 
 
 def test_unweighted_demonstrations_all_count_one() -> None:

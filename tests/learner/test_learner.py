@@ -29,6 +29,25 @@ VALUES = {
     "algorithm.optimizer.max_grad_norm": [1.0, 0.01, 10.0],
 }
 
+OF_OTHERS = {  # keys that the default algorithm does not have
+    "algorithm.advantage.alpha": [1.0, 0.5, 2.0],
+    "algorithm.advantage.gamma": [1.0, 0.9, 0.5],
+    "algorithm.advantage.k": [1.0, 0.5, 2.0],
+    "algorithm.advantage.k_future": [1.0, 0.5, 2.0],
+    "algorithm.advantage.lam": [1.0, 0.9, 0.5],
+    "algorithm.advantage.omega": [1.0, 0.5, 2.0],
+    "algorithm.advantage.turn_gamma": [1.0, 0.9, 0.5],
+    "algorithm.advantage.zeta": [0.1, 0.05, 1.0],
+    "algorithm.beta": [0.1, 0.5, 0.01],
+    "algorithm.critic.optimizer.learning_rate": [1e-3, 5e-3, 2e-4],
+    "algorithm.critic.value_clip": [0.5, 0.1, 0.02],
+    "algorithm.objective.ratio_high": [5.0, 1.1, 1.0],
+    "algorithm.objective.tau_negative": [1.05, 2.0, 5.0],
+    "algorithm.objective.tau_positive": [1.0, 2.0, 5.0],
+    "algorithm.objective.threshold": [0.15, 0.01, 0.05],
+    "algorithm.sequence_mask.delta": [0.2, 0.01, 0.05],
+}
+
 
 def episodes_of(members: Sequence[int], observation: int = 0) -> list[Episode]:
     """Four episodes of one task per member, two turns each, of different lengths; a member's own in any company."""
@@ -74,7 +93,8 @@ def trained(
     shake(policy)
     algorithm = settings.algorithm
     learner = Learner(policy, algorithm, Processes(cpu=True), micro_tokens)
-    chosen = {name: [column[slot] for slot in slots] for name, column in (VALUES if values is None else values).items()}
+    chosen_from = VALUES | OF_OTHERS if values is None else values
+    chosen = {name: [column[slot] for slot in slots] for name, column in chosen_from.items()}
     known = hyperparameters.of_algorithm(algorithm)
     bound = hyperparameters.bind(algorithm, {k: v for k, v in chosen.items() if k in known}, torch.device("cpu"))
     batch = with_real_logprobs(policy, batch_of(slots))
@@ -328,5 +348,7 @@ def test_kl_in_the_reward_reaches_the_advantages() -> None:
 
 
 def test_the_critic_learns_what_the_rewards_are() -> None:
-    _, _, metrics = trained([0, 1, 2], "algorithm=ppo", "algorithm.critic.optimizer.learning_rate=0.003", updates=40)
+    _, _, metrics = trained(
+        [0, 1, 2], "algorithm=ppo", "algorithm.critic.optimizer.learning_rate=0.003", updates=40, values={}
+    )
     assert (metrics[-1]["value_loss"] < 0.5 * metrics[0]["value_loss"]).all(), [m["value_loss"] for m in metrics]

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from evo_hpo.policy.noise import key, uniform
-from evo_hpo.policy.sampling import Sampling, processed_logits, sample
+from evo_hpo.policy.sampling import Sampling, logprob_and_entropy, processed_logits, sample
+from tests.algorithms.tables import assert_close
 
 
 def settings(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, rows: int = 1) -> Sampling:
@@ -16,6 +17,20 @@ def settings(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, rows:
 def test_temperature_divides_the_logits() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0]])
     assert torch.equal(processed_logits(logits, settings(temperature=2.0)), logits / 2)
+
+
+def test_the_entropy_is_that_of_the_whole_distribution_and_of_what_is_left_of_it() -> None:
+    logits, token = torch.tensor([[2.0, 1.0, 0.0]], requires_grad=True), torch.tensor([1])
+    logprob, entropy = logprob_and_entropy(logits, token, entropy_gradient=True)
+    assert_close(entropy, [0.832396])
+    assert_close(logprob, [-1.407606])
+    entropy.sum().backward()
+    assert logits.grad is not None
+    p = torch.tensor([[2.0, 1.0, 0.0]]).softmax(1)
+    assert_close(logits.grad, -p * (p.log() + 0.832396))
+    two = processed_logits(torch.tensor([[2.0, 1.0, 0.0]]), settings(top_k=2))
+    assert_close(logprob_and_entropy(two, token)[1], [0.582203])
+    assert not logprob_and_entropy(logits, token)[1].requires_grad
 
 
 def test_top_k_keeps_the_k_largest() -> None:
