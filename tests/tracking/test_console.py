@@ -26,7 +26,7 @@ def lines_of(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_lines_tell_a_run_in_one_line_per_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = lines_of(tmp_path, capsys)
-    assert "8 members, rl (6 generations of 8)" in lines[0] and str(tmp_path) in lines[0]
+    assert "8 members, rl (6 x 8 updates)" in lines[0] and str(tmp_path) in lines[0]
     closed = [line for line in lines if "generation 6 of 6 done: best is member" in line]
     assert len(closed) == 1 and "with fitness 0.9" in closed[0]
     assert any("Member 2 (0.00) is replaced by a copy of member" in line for line in lines)
