@@ -245,10 +245,9 @@ def _seen(batch: Batch, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
     zeros = torch.zeros(members, device=batch.ids_RT.device)
     episodes_N = zeros.index_add(0, turns.member_E, torch.ones_like(turns.outcome_E))
     nothing = torch.full_like(zeros, math.nan)
-    trained_N = batch.tokens.mask_RT.view(members, -1).any(1)
     return {
-        "kl": torch.where(trained_N, metrics["kl"], nothing),
-        "entropy": torch.where(trained_N, metrics["entropy"], nothing),
+        "kl": metrics["kl"],
+        "entropy": metrics["entropy"],
         "return": zeros.index_add(0, turns.member_E, turns.return_E) / torch.where(episodes_N > 0, episodes_N, nothing),
         "episodes": episodes_N,
     }

@@ -167,18 +167,38 @@ def test_a_minibatch_has_denominators_of_its_own() -> None:
     torch.testing.assert_close(norms[0], norms[1], rtol=1e-4, atol=0)
 
 
+SORL = ["algorithm=sorl", *SURROGATE]
+
+
+def partly_clipped(policy: Policy) -> Batch:
+    """Sampled by a policy that some of the rows would be clipped against."""
+    batch = with_real_logprobs(policy, batch_of([0, 1]))
+    moved = torch.where(batch.tokens.mask_RT, torch.tensor([0.0, 0.5, -0.5, 0.0] * 2).unsqueeze(1), 0.0)
+    return replace(batch, tokens=replace(batch.tokens, logprob_RT=batch.tokens.logprob_RT + moved))
+
+
 @pytest.mark.parametrize("exact", ["true", "false"])
 def test_sorl_shrinks_a_step_by_as_much_as_its_bias_is_above_the_bound(exact: str) -> None:
-    sorl = ["algorithm=sorl", f"algorithm.objective.exact={exact}", *SURROGATE]
-    batch = batch_of([0, 1])  # sampled at a log-probability of -1, so that many ratios are clipped
-    _, learner = learner_of(*sorl)
+    policy, learner = learner_of(*SORL, f"algorithm.objective.exact={exact}")
+    batch = partly_clipped(policy)
     free = update(learner, batch)
+    assert (free["grad_norm"] > 0.001).all(), "not everything is clipped"
     bias = learner.memory["clip_bound"].clone()
     assert (bias > 0).all(), "the first bias becomes the bound"
-    _, bounded = learner_of(*sorl)
+    _, bounded = learner_of(*SORL, f"algorithm.objective.exact={exact}")
     bounded.memory["clip_bound"] = bias / torch.tensor([4.0, 0.5])
     shrunk = update(bounded, batch)
     torch.testing.assert_close(shrunk["grad_norm"], free["grad_norm"] / torch.tensor([4.0, 1.0]))
+
+
+def test_measuring_the_bias_of_sorl_exactly_leaves_no_trace_in_the_gradient() -> None:
+    norms, bounds = [], []
+    for exact in ("true", "false"):
+        policy, learner = learner_of(*SORL, f"algorithm.objective.exact={exact}")
+        norms.append(update(learner, partly_clipped(policy))["grad_norm"])
+        bounds.append(learner.memory["clip_bound"])
+    torch.testing.assert_close(norms[0], norms[1])
+    assert not torch.allclose(bounds[0], bounds[1])
 
 
 # Memory
@@ -212,12 +232,12 @@ def test_coefficients_adapt_to_what_the_update_measured() -> None:
     policy, learner = learner_of(
         "algorithm.kl.target=1e-6", "algorithm.entropy.target=50", "algorithm.entropy.step=0.01"
     )
-    learner.memory["entropy_shift"] = torch.tensor([0.02, 0.0])
+    learner.memory["entropy_shift"] = torch.tensor([0.02, -0.5])  # the second is as low as it gets, 0
     metrics = update(learner, with_real_logprobs(policy, batch_of([0, 1])), entropy__coef=[0.1, 0.2])
     expected = adapted_coefficient(torch.ones(2), metrics["kl"], 1e-6, torch.tensor([4.0, 4.0]), 10_000)
     assert (expected > 1).all()
-    torch.testing.assert_close(learner.memory["kl_factor"], expected)
-    torch.testing.assert_close(learner.memory["entropy_shift"], torch.tensor([0.03, 0.01]))
+    torch.testing.assert_close(learner.memory["kl_factor"], expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(learner.memory["entropy_shift"], torch.tensor([0.03, 0.01 - 0.2]))
     torch.testing.assert_close(metrics["memory/kl_factor"], expected)
 
 
