@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.object_type import ObjectType
@@ -138,7 +139,19 @@ def _key_problems(
                 problems.append(f"{key} is chosen as a whole: write {group}=… instead of {line}")
             else:
                 problems.append(unknown_key(key, f"override {line}", legal))
+        elif not override.is_force_add() and isinstance(override.value(), dict):
+            for absent in _absent(override.value(), key, legal):
+                problems.append(f"{key} has no key '{absent}'; to add it write ++{line}")
     return problems
+
+
+def _absent(value: Any, key: str, legal: Sequence[str]) -> Iterator[str]:
+    """Keys of the mapping `value`, which is written for `key`, that are not there."""
+    for name, inner in value.items():
+        if f"{key}.{name}" not in legal:
+            yield str(name)
+        elif isinstance(inner, dict):
+            yield from (f"{name}.{absent}" for absent in _absent(inner, f"{key}.{name}", legal))
 
 
 def dotted_keys(tree: DictConfig) -> list[str]:
@@ -184,6 +197,10 @@ def _in_hydras_words(error: Exception) -> str:
         group = unmatched[1]
         above = group.rpartition("/")[0] or group
         return f"{group} cannot be chosen here: nothing that is chosen has such a part; choose another {above}"
+    if twice := re.search(
+        r"Multiple values for ([^.]+)\. To override a value use 'override [^:]+: ([^']+)'", str(error)
+    ):
+        return f"{twice[1]} is chosen already; write {twice[1]}={twice[2]}, without the +"
     parts = [str(error), str(error.__cause__ or "")]
     return _hidden(" ".join(" ".join(parts).split()))
 

@@ -41,6 +41,35 @@ def test_adding_a_key_that_exists_is_explained() -> None:
     assert refusals("+seed=1") == ["seed is there already; write seed=1"]
 
 
+def test_adding_a_part_to_a_group_that_has_a_choice_is_explained() -> None:
+    assert refusals("+algorithm/correction=truncated_is") == [
+        "algorithm/correction is chosen already; write algorithm/correction=truncated_is, without the +"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "absent"),
+    [
+        ("algorithm.advantage.weights={tone: 1}", "tone"),
+        ("evolution.space={algorithm.optimizer.learning_rate: {low: 1e-5}}", "algorithm.optimizer.learning_rate"),
+        ("algorithm.kl={coef: 0.1, targett: 1}", "targett"),
+        ("algorithm.advantage={normalisation: {flor: 1}}", "normalisation.flor"),
+    ],
+)
+def test_a_mapping_with_a_key_that_is_not_there_is_explained(override: str, absent: str) -> None:
+    key = override.partition("=")[0]
+    assert refusals("algorithm=gdpo", "evolution=none", override) == [
+        f"{key} has no key '{absent}'; to add it write ++{key}={{…}}"
+    ]
+
+
+def test_what_is_advised_for_a_mapping_works() -> None:
+    config, _ = loaded("evolution=truncation", "++evolution.space.algorithm.kl.coef={high: 1, relative: false}")
+    assert config.evolution.space["algorithm.kl.coef"].high == 1
+    [sentence] = refusals("++algorithm.kl={targett: 1}")
+    assert "did you mean algorithm.kl.target?" in sentence
+
+
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
