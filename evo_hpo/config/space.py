@@ -16,12 +16,13 @@ def flat(space: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
     """Dotted key -> dimension.
 
     `{algorithm: {kl: {coef: {type: float, low: 0, high: 1}}}}` and `{algorithm.kl.coef: {…}}` give the same; a mapping
-    that holds anything but mappings is a dimension.
+    that holds anything but mappings is a dimension. An empty mapping, which `~evolution.space.algorithm.kl.coef` leaves
+    behind, is nothing.
     """
     found: dict[str, Any] = {}
     for name, node in space.items():
         key = f"{above}{name}"
-        if isinstance(node, Mapping) and node and all(isinstance(inner, Mapping) for inner in node.values()):
+        if isinstance(node, Mapping) and all(isinstance(inner, Mapping) for inner in node.values()):
             found.update(flat(node, f"{key}."))
         else:
             found[key] = node

@@ -162,6 +162,11 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     assert refusals(f"device={absent}")[0].endswith("write device=auto")
 
 
+def test_a_dimension_can_be_taken_out_of_the_default_space() -> None:
+    config, _ = loaded("evolution=truncation", "~evolution.space.algorithm.kl.coef")
+    assert RATE in config.evolution.space and "algorithm.kl.coef" not in config.evolution.space
+
+
 def test_the_default_space_is_legal() -> None:
     config, _ = loaded("evolution=truncation")
     assert RATE in config.evolution.space

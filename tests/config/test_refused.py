@@ -64,7 +64,9 @@ def test_a_mapping_with_a_key_that_is_not_there_is_explained(override: str, abse
 
 
 def test_what_is_advised_for_a_mapping_works() -> None:
-    config, _ = loaded("evolution=truncation", "++evolution.space.algorithm.kl.coef={high: 1, relative: false}")
+    config, _ = loaded(
+        "evolution=truncation", "++evolution.space.algorithm.kl.coef={low: 1e-4, high: 1, relative: false}"
+    )
     assert config.evolution.space["algorithm.kl.coef"].high == 1
     [sentence] = refusals("++algorithm.kl={targett: 1}")
     assert "did you mean algorithm.kl.target?" in sentence
