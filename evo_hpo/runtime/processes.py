@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ class Processes:
         self.state = PartialState(cpu=cpu)
         self.rank, self.count = self.state.process_index, self.state.num_processes
         self.device: torch.device = self.state.device
+        if self.count > 1:
+            atexit.unregister(_leave)  # once for all runs of this process
+            atexit.register(_leave)
 
     @property
     def main(self) -> bool:
@@ -58,3 +62,9 @@ class Processes:
     def wait(self) -> None:
         if self.count > 1:
             self.state.wait_for_everyone()
+
+
+def _leave() -> None:
+    """Close the connections to the others: threads that still serve them at exit abort the process now and then."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
