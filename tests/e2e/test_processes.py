@@ -118,6 +118,10 @@ def test_two_processes_make_the_run_of_one(tmp_path: Path) -> None:
         ["algorithm=grpo", "rollout.tasks=2"],
         ["algorithm=ppo", "rollout.tasks=2"],
         ["algorithm=reinforce", "rollout.tasks=2"],
+        ["algorithm=dapo", "rollout.tasks=2"],
+        ["algorithm=dpo", "rollout.tasks=2"],
+        ["algorithm=sorl", "algorithm.objective.exact=true", "algorithm.minibatches=2", "rollout.tasks=2"],
+        ["algorithm=turn_ppo", "algorithm.epochs=2", "algorithm.minibatches=2", "rollout.tasks=2"],
         ["algorithm=ppo", "rollout.group_size=2"],  # two of the processes have no row to train on
         ["pipeline=sft_then_grpo", "pipeline.stages.sft.updates=2", "pipeline.stages.grpo.generations=2"],
     ],

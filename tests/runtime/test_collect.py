@@ -26,6 +26,19 @@ def collected(training: Training, update: int = 0) -> Any:
     return training.collector.collect(settings.algorithm, sampling, update)
 
 
+def test_episodes_of_one_group_begin_with_the_same_observation_and_go_their_own_ways() -> None:
+    training = training_of(config("evolution.population=2", "rollout.tasks=3"))
+    groups: dict[tuple[int, int], list[Episode]] = {}
+    for one in collected(training).episodes:
+        groups.setdefault((one.member, one.group), []).append(one)
+    assert [len(group) for group in groups.values()] == [4] * 6
+    starts = {place: {one.turns[0].observation for one in group} for place, group in groups.items()}
+    assert all(len(seen) == 1 for seen in starts.values())
+    assert len({seen.pop() for seen in starts.values()}) == 3, "both members play the same three tasks"
+    said = [tuple(tuple(turn.action_ids) for turn in one.turns) for group in groups.values() for one in group]
+    assert len(set(said)) > 12
+
+
 def test_episodes_played_ahead_are_of_the_policy_before_the_first_of_their_updates() -> None:
     training = training_of(config("evolution=none", "rollout.ahead=2", f"{STAGE}.updates=2"))
     versions = [{turn.version for one in collected(training, u).episodes for turn in one.turns} for u in range(4)]

@@ -79,16 +79,20 @@ STAGES = [
 ]
 
 
+ADAPTIVE = ["algorithm.kl.target=0.001", "algorithm.entropy.target=0.5"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "at"),
     [
-        (["algorithm=ppo"], BASE + GENERATION + 20),
+        (["algorithm=ppo", *ADAPTIVE, "algorithm.minibatches=2"], BASE + GENERATION + 20),
+        (["algorithm=sorl", *ADAPTIVE, "algorithm.minibatches=2"], BASE + GENERATION + 20),
         (STAGES, BASE + 20),  # in the first stage, whose generation takes 42 steps: the expert plays once for all
         (STAGES, BASE + 42 + 20),  # in the first generation of the second
         (STAGES, BASE + 42 + GENERATION + 20),  # in the last
     ],
 )
-def test_critics_and_stages_survive_a_stop(
+def test_critics_memory_and_stages_survive_a_stop(
     overrides: list[str], at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started(tmp_path / "unbroken", *overrides)
