@@ -119,7 +119,9 @@ def test_a_secret_setting_of_a_component_is_not_printed() -> None:
     assert not any("abcdefgh" in sentence for sentence in sentences)
 
 
-def test_the_stage_learns_with_the_very_algorithm_that_was_chosen() -> None:
-    config, _ = loaded("algorithm.kl.coef=0.03")
-    assert config.pipeline.stages["train"].algorithm is config.algorithm
+@pytest.mark.parametrize(("pipeline", "stage"), [("single", "train"), ("sft_then_grpo", "grpo")])
+def test_the_stage_learns_with_the_very_algorithm_that_was_chosen(pipeline: str, stage: str) -> None:
+    config, _ = loaded(f"pipeline={pipeline}", "algorithm=gigpo", "algorithm.kl.coef=0.03")
+    assert config.pipeline.stages[stage].algorithm is config.algorithm
     assert config.algorithm.kl.coef == 0.03
+    assert type(config.algorithm.advantage).__name__ == "AnchorState"

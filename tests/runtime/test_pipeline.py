@@ -18,7 +18,7 @@ SFT_THEN_GRPO = [
     "pipeline.stages.sft.updates=2",
     "pipeline.stages.grpo.generations=2",
     "pipeline.stages.grpo.updates=1",
-    "pipeline.stages.grpo.algorithm.minibatches=1",
+    "algorithm.minibatches=1",
     "evolution.population=2",
 ]
 
