@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from algorithms.advantages import Normalisation
-from algorithms.advantages.core import group_mean, group_std
+from algorithms.advantages.core import group_mean, group_std, place
 from tests.algorithms.estimators import BATCH, CENTRED, CENTRED_BY_BATCH, LEAVE_ONE_OUT, Z_SCORE, normalisation
-from tests.algorithms.tables import assert_close
+from tests.algorithms.tables import assert_close, turn_table
 
 FOUR = torch.tensor([1.0, 0.0, 0.5, 0.5], dtype=torch.float64)
 ONE_GROUP = torch.tensor([7, 7, 7, 7])
@@ -45,6 +45,13 @@ def test_the_spread_is_the_unbiased_or_the_population_standard_deviation_as_said
 def test_the_two_standard_deviations_of_one_group() -> None:
     assert_close(group_std(FOUR, ONE_GROUP), [0.408248] * 4)
     assert_close(group_std(FOUR, ONE_GROUP, unbiased=False), [0.353553] * 4)
+
+
+def test_turns_are_compared_with_those_of_the_same_index_that_were_reached() -> None:
+    turns = turn_table([[0.2, 1.0], [0.6, 0.0], [0.4]], groups=[0, 0, 0])
+    advantage = Z_SCORE(turns.reward_K, place(turns), turns.member_K, turns.reward_K)
+    assert_close(advantage[turns.index_K == 0], [-1.0, 1.0, 0.0])
+    assert_close(advantage[turns.index_K == 1], [0.707107, -0.707107])
 
 
 def test_epsilon_is_added_to_the_spread() -> None:

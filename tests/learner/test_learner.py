@@ -212,6 +212,14 @@ def test_what_is_trained_is_what_was_sampled_and_nothing_else() -> None:
         assert turns.tolist() == sorted(turns.tolist()) and len(set(turns.tolist())) == 2
 
 
+def test_what_is_retrieved_between_two_actions_is_read_and_not_trained() -> None:
+    searched = episode(0, 0, [([3], [50, 51]), ([60, 61], [52, 1])])
+    batch = build_batch([searched], [[0.0, 1.0]], [1.0], 1, 0, torch.device("cpu"))
+    answer = batch.tokens.mask_RT[0, 1:]
+    assert answer.int().tolist() == [1, 1, 0, 0, 1, 1]
+    assert answer.float().mean().item() == pytest.approx(0.666667, abs=1e-5)
+
+
 def test_absurd_observations_leave_kl_and_entropy_to_the_trained_tokens() -> None:
     """Log-probabilities of observation tokens, however wild, take part in nothing."""
 
