@@ -42,6 +42,8 @@ class Feature(StrEnum):
     VALIDITY = "validity"  # `Step.valid` tells whether the action could be understood and done
     FIXED_TURNS = "fixed_turns"  # every episode of a task has the same number of turns
     SIGNALS = "signals"  # `Step.signals` holds verifiable facts about the turn
+    ANSWER = "answer"  # the task has a reference answer
+    POTENTIAL = "potential"  # how far the agent is can be measured in every state
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,11 @@ class Environment(ABC):
     max_turns: int = 16  # turns after which the episode stops with StopReason.TURN_LIMIT
 
     @property
+    def turn_totals(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        """Smallest and largest sum of turn rewards of an episode that fails, and of one that succeeds, if known."""
+        return None
+
+    @property
     def instructions(self) -> str:
         """What a model that never saw this environment has to know; becomes the system message."""
         return ""
@@ -99,6 +106,17 @@ class Environment(ABC):
 
     def state_key(self) -> Hashable | None:
         """Canonical key of the present state: equal iff the future is equal; no step counter, no history."""
+        return None
+
+    def answer(self) -> str | None:
+        """The reference answer of the task in progress; declared by Feature.ANSWER, and never shown to the agent."""
+        return None
+
+    def potential(self) -> float | None:
+        """How far the agent is in the present state: 0 at the start of nothing, 1 where all is done, or any scale.
+
+        A function of the state alone; declared by Feature.POTENTIAL.
+        """
         return None
 
     def snapshot(self) -> Any:
@@ -138,6 +156,7 @@ class Turn:
     valid: bool = True
     truncated: bool = False  # the action used up its token budget before a stop token
     state_key: Hashable | None = None  # state *before* the action
+    potential: float | None = None  # of the state before the action
     version: int = 0  # policy version that sampled the turn
     signals: dict[str, float] = field(default_factory=dict)
 
@@ -153,6 +172,7 @@ class Episode:
     stop: StopReason | None = None
     success: bool = False
     final_observation: str = ""
+    answer: str | None = None  # reference answer of the task
     error: str = ""  # what the environment raised, if it did
 
     @property

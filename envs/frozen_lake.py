@@ -119,7 +119,7 @@ class FrozenLake(Environment):
     _lake: Lake | None = field(default=None, init=False, repr=False, compare=False)
     _gym: FrozenLakeEnv | None = field(default=None, init=False, repr=False, compare=False)
 
-    features: ClassVar[frozenset[Feature]] = frozenset(Feature) - {Feature.FIXED_TURNS}
+    features: ClassVar[frozenset[Feature]] = frozenset(Feature) - {Feature.FIXED_TURNS, Feature.ANSWER}
 
     def __post_init__(self) -> None:
         if not 2 <= self.size <= 12:
@@ -142,6 +142,11 @@ class FrozenLake(Environment):
             f"cell; reach the goal within {self.max_turns} turns and never step into a hole.{slip} "
             f"Answer with one word only: {CHOICE}."
         )
+
+    @property
+    def turn_totals(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        nearest, furthest = 2 * (self.size - 1), self.size**2  # distances of the start, and of a hole at most
+        return (1 - furthest / nearest, 1 - 1 / self.max_turns), (1.0, 1.0)
 
     def reset(self, seed: int) -> str:
         rows = draw_map(self.size, self.frozen_probability, self.slippery, self.max_turns, seed)
@@ -173,6 +178,11 @@ class FrozenLake(Environment):
     def state_key(self) -> Hashable:
         lake, gym = self._playing
         return (lake.rows, int(gym.s))
+
+    def potential(self) -> float:
+        """Minus the moves to the goal, as a share of those from the start."""
+        lake, gym = self._playing
+        return -lake.distance[int(gym.s)] / lake.distance[0]
 
     def snapshot(self) -> Any:
         lake, gym = self._playing

@@ -53,6 +53,10 @@ class GuessNumber(Environment):
             "After each guess you hear whether the secret is higher or lower. Answer with one number only."
         )
 
+    @property
+    def turn_totals(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        return (0.0, 1.0), (1.0, 1.0)  # a number can be known and not named
+
     def reset(self, seed: int) -> str:
         self._low, self._top, self._found = 1, self.high, False
         # A stream of its own: whoever else seeds random.Random with the task (a noisy expert, say) must not share it.
@@ -89,6 +93,15 @@ class GuessNumber(Environment):
     def state_key(self) -> Hashable:
         self._require_episode()
         return (self._low, self._top, self._secret, self._found)
+
+    def answer(self) -> str:
+        self._require_episode()
+        return str(self._secret)
+
+    def potential(self) -> float:
+        """Minus the bits that are still missing, as a share of all."""
+        self._require_episode()
+        return -math.log2(self._width) / math.log2(self.high)
 
     def snapshot(self) -> Any:
         return self.state_key()

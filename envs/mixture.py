@@ -55,6 +55,15 @@ class Mixture(Environment):
     def instructions(self) -> str:
         return self._playing.instructions if self._name else ""
 
+    @property
+    def turn_totals(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        all_of = [member.turn_totals for member in self.environments.values()]
+        known = [totals for totals in all_of if totals is not None]
+        if len(known) < len(all_of):
+            return None
+        failed, succeeded = ([totals[i] for totals in known] for i in (0, 1))
+        return tuple((min(low for low, _ in part), max(high for _, high in part)) for part in (failed, succeeded))  # type: ignore[return-value]
+
     def fresh(self) -> Self:
         return type(self)({name: member.fresh() for name, member in self.environments.items()}, dict(self.weights))
 
@@ -93,6 +102,12 @@ class Mixture(Environment):
 
     def privileged(self) -> str | None:
         return self._playing.privileged() if Feature.PRIVILEGED in self.features else None
+
+    def answer(self) -> str | None:
+        return self._playing.answer() if Feature.ANSWER in self.features else None
+
+    def potential(self) -> float | None:
+        return self._playing.potential() if Feature.POTENTIAL in self.features else None
 
     def close(self) -> None:
         for member in self.environments.values():

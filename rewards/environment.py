@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from envs.core import Episode, Feature
-from rewards.core import Reward, Score
+from envs.core import Environment, Episode, Feature
+from rewards.core import Bounds, Reward, Score
 
 
 @dataclass(frozen=True)
@@ -22,12 +21,14 @@ class EnvironmentReward(Reward):
     turn_penalty: float = 0.0
     invalid_penalty: float = 0.0
 
-    gives_turn_rewards: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         for name in ("turn_penalty", "invalid_penalty"):
             if getattr(self, name) < 0:
                 raise ValueError(f"reward.{name} is {getattr(self, name)}; it is subtracted, so write 0 or more")
+
+    @property
+    def gives_turn_rewards(self) -> bool:
+        return True
 
     @property
     def component_names(self) -> frozenset[str]:
@@ -37,6 +38,19 @@ class EnvironmentReward(Reward):
     def turn_reward_needs(self) -> frozenset[Feature]:
         validity = {Feature.VALIDITY} if self.invalid_penalty else set()
         return frozenset({Feature.TURN_REWARDS} | validity)
+
+    def bounds(self, env: Environment) -> Bounds | None:
+        totals = env.turn_totals
+        if totals is None:
+            return None
+        dearest, penalty = self.turn_penalty * env.max_turns, self.invalid_penalty * env.max_turns
+        (failed_low, failed_high), (low, high) = totals
+        return Bounds(
+            failed_outcome=(-dearest, -self.turn_penalty),
+            succeeded_outcome=(self.success_reward - dearest, self.success_reward - self.turn_penalty),
+            failed_turns=(failed_low - penalty, failed_high),
+            succeeded_turns=(low - penalty, high),
+        )
 
     def __call__(self, group: Sequence[Episode]) -> list[Score]:
         return [self._score(episode) for episode in group]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from rewards.core import Score
+from annotated_types import Gt, Le
+
+from rewards.core import Bounds, Score
 
 
 @dataclass(frozen=True)
@@ -16,12 +18,14 @@ class Granularity:
     - dense: `turn_weight * turn reward` on every turn
     - mixed: the sum of both
 
+    Turn rewards fade: in update number u they count `turn_weight * turn_decay ** u`.
     `credit`, `ratio`, `kl` and `aggregation` replace what a policy-gradient algorithm says; None leaves it.
     """
 
     reward: Literal["sparse", "dense", "mixed"]
     turn_weight: float = 1.0
     outcome_weight: float = 1.0
+    turn_decay: Annotated[float, Gt(0), Le(1)] = 1.0  # per update
     credit: Literal["trajectory", "turn", "token"] | None = None
     ratio: (  # a grain of `algorithms.ratios`
         Literal["token", "turn_geometric", "turn_product", "sequence_geometric", "sequence_product", "sequence_token"]
@@ -48,18 +52,28 @@ class Granularity:
     def needs_turn_rewards(self) -> bool:
         return self.reward != "sparse"
 
-    def __call__(self, score: Score, turns: int) -> list[float]:
+    def margin(self, bounds: Bounds) -> float:
+        """What the worst success is paid more than the best failure, in reward units; below 0, failing can pay off.
+
+        Only `mixed` weighs one against the other. What fades is judged as it begins.
+        """
+        outcome = self.outcome_weight * (bounds.succeeded_outcome[0] - bounds.failed_outcome[1])
+        return outcome + self.turn_weight * (bounds.succeeded_turns[0] - bounds.failed_turns[1])
+
+    def __call__(self, score: Score, turns: int, update: int = 0) -> list[float]:
         """The reward of each turn.
 
         Args:
             score: of the episode.
             turns: number of turns the episode had; an episode of none has no reward.
+            update: number of the update that learns from it.
         Returns:
             [turns] rewards, in reward units.
         Raises:
             ValueError: where turn rewards are needed and the score has none, or not one per turn.
         """
-        rewards = [self.turn_weight * reward for reward in self._turn_rewards(score, turns)]
+        weight = self.turn_weight * self.turn_decay**update
+        rewards = [weight * reward for reward in self._turn_rewards(score, turns)]
         if self.reward != "dense" and turns:
             rewards[-1] += self.outcome_weight * score.outcome
         return rewards

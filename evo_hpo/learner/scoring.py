@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 
 from envs.core import Episode
-from rewards.core import Reward, Score
+from evo_hpo.runtime.processes import Processes
+from rewards.core import Reward, Score, Verdict
 from rewards.granularity import Granularity
 
 
@@ -19,19 +21,40 @@ class Scored:
     episodes: list[Episode]
     scores: list[Score]
     turn_rewards: list[list[float]]
+    metrics: dict[int, dict[str, float]] = field(default_factory=dict)  # member -> what scoring took and met, added up
 
     def __add__(self, more: Scored) -> Scored:
-        return Scored(self.episodes + more.episodes, self.scores + more.scores, self.turn_rewards + more.turn_rewards)
+        metrics: dict[int, dict[str, float]] = {}
+        for part in (self, more):
+            for member, counted in part.metrics.items():
+                _count(metrics.setdefault(member, {}), counted)
+        return Scored(
+            self.episodes + more.episodes, self.scores + more.scores, self.turn_rewards + more.turn_rewards, metrics
+        )
 
     def only(self, keep: Sequence[bool]) -> Scored:
         """Those whose place in `keep` is true."""
-        columns = (self.episodes, self.scores, self.turn_rewards)
-        return Scored(*(list(compress(column, keep)) for column in columns))  # type: ignore[arg-type]
+        return Scored(
+            list(compress(self.episodes, keep)),
+            list(compress(self.scores, keep)),
+            list(compress(self.turn_rewards, keep)),
+            self.metrics,
+        )
 
 
-def score(episodes: Sequence[Episode], reward: Reward, granularity: Granularity) -> Scored:
-    """Score what did not fail. Failed and empty episodes leave baseline and loss alike.
+def score(
+    episodes: Sequence[Episode],
+    reward: Reward,
+    granularity: Granularity,
+    update: int = 0,
+    processes: Processes | None = None,
+) -> Scored:
+    """Score what did not fail. Failed and empty episodes leave baseline and loss alike, and so do unscored groups.
 
+    Args:
+        episodes: the same ones on every process.
+        update: number of the update, for turn rewards that fade.
+        processes: of the run; a reward that wants to be asked once is asked by the main one.
     Raises:
         ValueError: the reward returned the wrong number of scores, or one that is not finite.
     """
@@ -39,19 +62,60 @@ def score(episodes: Sequence[Episode], reward: Reward, granularity: Granularity)
     for episode in episodes:
         if not episode.failed and episode.turns:
             groups.setdefault((episode.member, episode.group), []).append(episode)
+    asked = list(groups.values())
+    if processes is not None and processes.count > 1 and reward.once:
+        verdicts = processes.same(reward.judge(asked) if processes.main else None)
+    else:
+        verdicts = reward.judge(asked)
+    return paid_out(asked, verdicts, reward, granularity, update)
+
+
+def paid_out(
+    groups: Sequence[Sequence[Episode]],
+    verdicts: Sequence[Verdict],
+    reward: Reward,
+    granularity: Granularity,
+    update: int = 0,
+) -> Scored:
+    """Checked verdicts, with the reward of every turn; arguments and errors as in `score`."""
+    name = type(reward).__name__
+    if len(verdicts) != len(groups):
+        raise ValueError(f"{name} gave {len(verdicts)} verdicts for {len(groups)} groups; give exactly one per group")
     kept: list[Episode] = []
     scores: list[Score] = []
-    for group in groups.values():
-        given = reward(group)
-        if len(given) != len(group):
-            raise ValueError(f"{type(reward).__name__} gave {len(given)} scores for a group of {len(group)} episodes")
+    metrics: dict[int, dict[str, float]] = defaultdict(dict)
+    for group, verdict in zip(groups, verdicts, strict=True):
+        _count(metrics[group[0].member], verdict.metrics)
+        if verdict.scores is None:
+            continue
+        if len(verdict.scores) != len(group):
+            raise ValueError(f"{name} gave {len(verdict.scores)} scores for a group of {len(group)} episodes")
+        for episode, given in zip(group, verdict.scores, strict=True):
+            _require_finite(given, episode, name)
         kept += group
-        scores += given
-    turn_rewards = [granularity(s, len(e.turns)) for s, e in zip(scores, kept, strict=True)]
-    for episode, numbers in zip(kept, turn_rewards, strict=True):
-        if len(numbers) != len(episode.turns) or not all(math.isfinite(number) for number in numbers):
-            raise ValueError(
-                f"{type(reward).__name__} gave {numbers} for the {len(episode.turns)} turns of task {episode.task}; "
-                "a reward is one finite number per turn"
-            )
-    return Scored(kept, scores, turn_rewards)
+        scores += verdict.scores
+    turn_rewards = [granularity(s, len(e.turns), update) for s, e in zip(scores, kept, strict=True)]
+    return Scored(kept, scores, turn_rewards, dict(metrics))
+
+
+def _require_finite(score: Score, episode: Episode, name: str) -> None:
+    """Refuse a score with a hole in it, by the part that has it."""
+    turns = score.turn_rewards
+    if turns is not None and len(turns) != len(episode.turns):
+        raise ValueError(
+            f"{name} gave {len(turns)} turn rewards to an episode of {len(episode.turns)} turns "
+            f"(task {episode.task}); give exactly one per turn"
+        )
+    parts = {"component " + part: value for part, value in score.components.items()} | {"outcome": score.outcome}
+    parts |= {f"reward of turn {k}": value for k, value in enumerate(turns or ())}
+    bad = [f"{part} is {value}" for part, value in parts.items() if not math.isfinite(value)]
+    if bad:
+        raise ValueError(
+            f"{name} scored task {episode.task} of member {episode.member} with a number that is not finite: "
+            f"{', '.join(bad)}; a reward is finite, so look at what this part divides by or takes a logarithm of"
+        )
+
+
+def _count(total: dict[str, float], more: dict[str, float] | None) -> None:
+    for name, number in (more or {}).items():
+        total[name] = total.get(name, 0.0) + number

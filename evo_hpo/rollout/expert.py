@@ -58,7 +58,7 @@ def _play(
     instructions: bool,
 ) -> Episode:
     observation = environment.reset(task)
-    episode = Episode(task, 0, group)
+    episode = Episode(task, 0, group, answer=environment.answer())
     ids = chat.first(observation, environment.instructions if instructions else "")
     used = 0
     while True:
@@ -76,11 +76,11 @@ def _play(
         if used > max_context:
             episode.stop = StopReason.CONTEXT_OVERFLOW
             break
-        key = environment.state_key()
+        turn = Turn(observation, action, ids, action_ids, [0.0] * len(action_ids))
+        turn.state_key, turn.potential = environment.state_key(), environment.potential()
         step = environment.step(action)
-        episode.turns.append(
-            Turn(observation, action, ids, action_ids, [0.0] * len(action_ids), step.reward, step.valid, state_key=key)
-        )
+        turn.reward, turn.valid, turn.signals = step.reward, step.valid, dict(step.signals)
+        episode.turns.append(turn)
         observation = step.observation
         if step.done:
             episode.stop, episode.success = StopReason.TERMINATED, step.success

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -104,19 +104,19 @@ def _admit(
     for one, outcome in zip(started, outcomes, strict=True):
         if _failed(one, outcome):
             continue
-        observation, text = outcome.value
+        observation, text, one.episode.answer = outcome.value
         one.observation = _encodable(observation)
         one.ids = chat.first(one.observation, _encodable(text) if instructions else "")
     return started
 
 
-def _reset(environment: Environment, seed: int) -> tuple[str, str]:
+def _reset(environment: Environment, seed: int) -> tuple[str, str, str | None]:
     observation = environment.reset(seed)
-    return observation, environment.instructions
+    return observation, environment.instructions, environment.answer()
 
 
-def _step(environment: Environment, action: str) -> tuple[object, Step]:
-    return environment.state_key(), environment.step(action)
+def _step(environment: Environment, action: str) -> tuple[Hashable, float | None, Step]:
+    return environment.state_key(), environment.potential(), environment.step(action)
 
 
 def _failed(one: _Running, outcome: Outcome) -> bool:
@@ -140,7 +140,7 @@ def _record(one: _Running, action: Action, text: str, outcome: Outcome, chat: Ch
     one.episode.turns.append(turn)
     if _failed(one, outcome):
         return
-    turn.state_key, step = outcome.value
+    turn.state_key, turn.potential, step = outcome.value
     turn.reward, turn.valid, turn.signals = step.reward, step.valid, dict(step.signals)
     if step.done:
         one.episode.stop, one.episode.success = StopReason.TERMINATED, step.success

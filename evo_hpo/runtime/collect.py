@@ -45,7 +45,7 @@ class Collector:
                 for number in numbers
             ]
         episodes = self._waiting.pop(0)
-        scored = score(episodes, self.config.reward, self.config.granularity)
+        scored = self._score(episodes, update)
         if not isinstance(algorithm, PolicyGradient):
             return Collected(episodes, scored)
         resamples = max((filter_.resamples for filter_ in algorithm.filters), default=0)
@@ -57,10 +57,13 @@ class Collector:
             tasks = self.tasks.training(update, rollout.tasks, again)
             more = self.player.training(tasks, sampling, update, version=update, members=lacking, again=again)
             episodes = episodes + more
-            scored = scored + score(more, self.config.reward, self.config.granularity)
+            scored = scored + self._score(more, update)
         if resamples:
             scored = self._trimmed(algorithm, scored)
         return Collected(episodes, scored)
+
+    def _score(self, episodes: list[Episode], update: int) -> Scored:
+        return score(episodes, self.config.reward, self.config.granularity, update, self.player.processes)
 
     def _teaching_groups(self, algorithm: PolicyGradient, scored: Scored) -> dict[int, list[int]]:
         """Member -> its groups that a resampling filter keeps, in the order they were played."""

@@ -29,6 +29,7 @@ def episode_metrics(
         metrics = {"failed": sum(e.failed for e in mine) / max(len(mine), 1)}
         if indices:
             metrics |= _of_scored(scored, indices, in_groups)
+        metrics |= scored.metrics.get(member, {})
         result.append(metrics)
     return result
 

@@ -192,7 +192,7 @@ class Training:
                 config.rollout.max_context,
                 config.model.instructions,
             )
-            scored = score(episodes, config.reward, config.granularity)
+            scored = score(episodes, config.reward, config.granularity, progress.update, self.processes)
         else:
             collected = self.collector.collect(algorithm, sampling, progress.update)
             episodes, scored = collected.episodes, collected.scored

@@ -59,7 +59,7 @@ def test_a_fresh_copy_has_members_of_its_own() -> None:
 
 
 def test_features_are_those_that_all_members_have() -> None:
-    assert both().features == frozenset(Feature) - {Feature.FIXED_TURNS}
+    assert both().features == frozenset(Feature) - {Feature.FIXED_TURNS, Feature.ANSWER}
     poor = Mixture({"lake": FrozenLake(), "noise": NoisyText()}, {"lake": 1.0, "noise": 0.0})
     assert poor.features == {Feature.TURN_REWARDS}
     poor.reset(0)  # plays the lake, which could do more

@@ -41,7 +41,7 @@ def test_an_episode_without_a_turn_has_a_score() -> None:
 
 
 def test_abilities_are_needed_only_where_they_are_read() -> None:
-    assert EnvironmentReward.needs == frozenset()
+    assert EnvironmentReward().needs == frozenset()
     assert EnvironmentReward().turn_reward_needs == {Feature.TURN_REWARDS}
     assert EnvironmentReward(invalid_penalty=0.1).turn_reward_needs == {Feature.TURN_REWARDS, Feature.VALIDITY}
 

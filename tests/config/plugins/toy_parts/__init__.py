@@ -45,14 +45,18 @@ class Coin(Environment):
 class Outcome(EnvironmentReward):
     """Gives no turn rewards."""
 
-    gives_turn_rewards: ClassVar[bool] = False
+    @property
+    def gives_turn_rewards(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
 class Ranking(EnvironmentReward):
     """Gives scores that compare within a group only."""
 
-    relative: ClassVar[bool] = True
+    @property
+    def relative(self) -> bool:
+        return True
 
 
 def make(**settings: Any) -> Coin:
