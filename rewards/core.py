@@ -99,7 +99,7 @@ class Reward(ABC):
         """What episodes of `env` can get; None where that is not known."""
         return None
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 - most rewards need nothing
         """Look for what must be there before anything is loaded (a key, a file).
 
         Raises:
