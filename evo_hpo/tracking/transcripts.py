@@ -12,17 +12,19 @@ from envs.core import Episode
 Transcript = dict[str, Any]
 
 
-def transcript(episode: Episode, outcome: float | None = None) -> Transcript:
+def transcript(episode: Episode, outcome: float | None = None, update: int | None = None) -> Transcript:
     """What is worth reading of an episode, as JSON types.
 
     Args:
         episode: a finished episode.
         outcome: its score under the run's reward, where it was scored.
+        update: that learned from it, counted over all stages; None where none did.
     """
     return {
         "task": episode.task,
         "member": episode.member,
         "group": episode.group,
+        "update": update,
         "success": episode.success,
         "stop": episode.stop.value if episode.stop else None,
         "outcome": outcome,

@@ -138,8 +138,8 @@ def test_anything_can_be_written_as_json(value: object) -> None:
 def test_a_transcript_holds_what_was_said_and_what_came_of_it() -> None:
     turn = Turn("Where?", "left", [1, 2], [3, 4, 5], [-0.1, -0.2, -0.3], reward=0.5, valid=False, truncated=True)
     episode = Episode(7, 2, 1, [turn], StopReason.TURN_LIMIT, True, "Done.")
-    assert transcript(episode, outcome=1.5) == {
-        "task": 7, "member": 2, "group": 1, "success": True, "stop": "turn_limit", "outcome": 1.5,
+    assert transcript(episode, outcome=1.5, update=4) == {
+        "task": 7, "member": 2, "group": 1, "update": 4, "success": True, "stop": "turn_limit", "outcome": 1.5,
         "turns": [
             {"observation": "Where?", "action": "left", "reward": 0.5, "valid": False, "truncated": True, "tokens": 3}
         ],
