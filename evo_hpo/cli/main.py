@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def parser() -> argparse.ArgumentParser:
     play.add_argument("--task", type=int, help="seed of the first task; without it, tasks never trained on")
     play.add_argument("--episodes", type=int, default=1, help="episodes to play (default 1)")
     play.add_argument("--temperature", type=float, help="sampling temperature; without it, that of evaluation")
+
+    prefs = commands.add_parser("prefs", help="write preference pairs from the episodes of runs")
+    prefs.add_argument("runs", nargs="+", type=Path, metavar="run", help="run folder")
+    prefs.add_argument("--to", type=Path, required=True, help="JSONL file to write; it must not exist yet")
+    prefs.add_argument(
+        "--split", choices=["train", "fitness", "all"], default="train",
+        help="episodes of training (the default), of measuring fitness, or both",
+    )  # fmt: skip
+    prefs.add_argument("--margin", type=float, default=0.0, help="scores must differ by more than this (default 0)")
+    prefs.add_argument("--per-group", type=int, default=1, help="pairs of a group at most (default 1)")
     return top
 
 
@@ -81,6 +92,8 @@ def _do(options: argparse.Namespace) -> None:
         print(f"wrote {options.to}")
     elif options.command == "play":
         _play(options)
+    elif options.command == "prefs":
+        _prefs(options)
 
 
 def _play(options: argparse.Namespace) -> None:
@@ -102,6 +115,18 @@ def _play(options: argparse.Namespace) -> None:
     from evo_hpo.runtime.play import play
 
     play(source, member, options.task, options.episodes, options.temperature)
+
+
+def _prefs(options: argparse.Namespace) -> None:
+    if not 0 <= options.margin < math.inf:
+        raise UserError(f"--margin is {options.margin:g}; write a number from 0")
+    if options.per_group < 1:
+        raise UserError(f"--per-group is {options.per_group}; write 1 or more")
+    runs = [_run_folder(run) for run in options.runs]
+    from evo_hpo.runtime.prefs import build_pairs
+
+    count = build_pairs(runs, options.to, options.split, options.margin, options.per_group)
+    print(f"wrote {count} pairs to {options.to}")
 
 
 def _run_folder(folder: Path) -> Path:

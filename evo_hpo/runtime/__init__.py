@@ -15,4 +15,5 @@ setup        device, base and population of a config
 members      one member of a stored run
 export       `export`: a member as a peft adapter folder
 play         `play`: a member turn by turn on the terminal
+prefs        `prefs`: preference pairs from the episodes of runs
 """

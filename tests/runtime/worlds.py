@@ -53,6 +53,15 @@ class Stopping(Environment):
 
 
 @dataclass
+class Telling(Stopping):
+    """Its instructions depend on the task."""
+
+    @property
+    def instructions(self) -> str:
+        return f"You play {self._seed}."
+
+
+@dataclass
 class Talkative(Stopping):
     """Fails at the end of every third episode, or of all, with its key in the message."""
 
