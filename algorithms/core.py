@@ -184,7 +184,7 @@ class AdamW:
 class Algorithm:
     """Base of every algorithm: what it learns from and what it needs."""
 
-    learns_from: ClassVar[str] = "rollout"  # rollout | expert
+    learns_from: ClassVar[str] = "rollout"  # rollout | expert | pairs
 
     optimizer: AdamW
 
@@ -192,6 +192,11 @@ class Algorithm:
     def min_group(self) -> int:
         """Episodes per task below which it has nothing to compare."""
         return 1
+
+    @property
+    def trains_scorer(self) -> bool:
+        """Whether what is trained is a scorer (adapters and a head), and the policy stays as it is."""
+        return False
 
     @property
     def needs(self) -> frozenset[str]:

@@ -42,6 +42,10 @@ class Bounds:
 class Scorer(Protocol):
     """A trained head on the run's base model."""
 
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What is known about it: `mean` and `std` of its scores among other things."""
+
     def __call__(self, episodes: Sequence[Episode]) -> list[list[float]]:
         """[turns] the score of each episode as it stands after each of its turns."""
 
@@ -57,7 +61,7 @@ class Models(Protocol):
         """
 
     def answer_logprobs(self, episodes: Sequence[Episode]) -> list[list[float]]:
-        """[turns + 1] log-probability, in nats, of the reference answer where each action stands, and after the last.
+        """[turns] log-probability, in nats, of giving the reference answer where each action stands.
 
         The frozen base says it, without adapters. Episodes must have an answer.
         """
@@ -94,6 +98,11 @@ class Reward(ABC):
     def component_names(self) -> frozenset[str]:
         """Names of the components that every score has."""
         return frozenset()
+
+    @property
+    def kl_budget(self) -> float | None:
+        """Nats a token beyond which the reward says nothing about the policy any more; None: it always does."""
+        return None
 
     def bounds(self, env: Environment) -> Bounds | None:
         """What episodes of `env` can get; None where that is not known."""

@@ -102,6 +102,39 @@ def _relative_scores_stay_in_their_group(facts: Facts) -> Iterator[Violation]:
             )
 
 
+def _failing_never_pays(facts: Facts) -> Iterator[Violation]:
+    config = facts.config
+    bounds = config.reward.bounds(config.env) if config.granularity.reward == "mixed" else None
+    if bounds is None or bounds.succeeded_outcome[0] <= bounds.failed_outcome[1]:
+        return  # unknown (the alarm `outcome_overruled` watches), or an outcome that itself may favour failing
+    margin = config.granularity.margin(bounds)
+    if margin <= 0:
+        low, high = bounds.succeeded_turns[0], bounds.failed_turns[1]
+        gap = bounds.succeeded_outcome[0] - bounds.failed_outcome[1]
+        enough = config.granularity.turn_weight * (high - low) / gap
+        yield Violation(
+            f"{facts.named('granularity')} lets a failed episode earn as much as a successful one: turn rewards of "
+            f"{facts.named('reward')} in {facts.named('env')} add up to {high:.3g} where it fails and may be "
+            f"{low:.3g} where it succeeds, and the outcome makes up for {gap * config.granularity.outcome_weight:.3g}",
+            f"write granularity.outcome_weight={_above(enough):g} or more, or granularity=sparse",
+        )
+
+
+def _above(value: float) -> float:
+    """The next tenth above `value`."""
+    return (int(value * 10) + 1) / 10
+
+
+def _scorers_are_trained_alone(facts: Facts) -> Iterator[Violation]:
+    for stage, algorithm in facts.algorithms.items():
+        if algorithm.trains_scorer and len(facts.algorithms) > 1:
+            yield Violation(
+                f"stage {stage} trains a scorer, and what is measured between its generations is not what the other "
+                "stages are measured by",
+                "train it in a run of its own (pipeline=single), and give reward.path its folder `best`",
+            )
+
+
 def _ages_can_differ(facts: Facts) -> Iterator[Violation]:
     rollout = facts.config.rollout
     for name, stage in facts.config.pipeline.stages.items():
@@ -177,10 +210,17 @@ def _whole_base_is_no_reference(facts: Facts) -> Iterator[Violation]:
         return
     moved, adapters = "model.train=base leaves no frozen base behind, and stage", "write model.train=adapters"
     for stage, algorithm in facts.algorithms.items():
-        if isinstance(algorithm, Preference):
+        if algorithm.trains_scorer:
+            yield Violation(f"{moved} {stage} trains a head on it", adapters)
+        elif isinstance(algorithm, Preference):
             yield Violation(f"{moved} {stage} compares with a reference", adapters)
         elif isinstance(algorithm, PolicyGradient) and algorithm.critic is not None:
             yield Violation(f"{moved} {stage} has a critic, which is an adapter on it", adapters)
+        elif facts.config.reward.kl_budget is not None and algorithm.learns_from == "rollout":
+            yield Violation(
+                f"{moved} {stage} measures how far it is from a reference, which {facts.named('reward')} limits",
+                f"{adapters}, or reward.kl_limit=null",
+            )
         elif isinstance(algorithm, PolicyGradient) and algorithm.kl.coef > 0:
             reason = f"{moved} {stage} measures the divergence from a reference"
             yield Violation(reason, f"{adapters}, or algorithm.kl.coef=0")
@@ -239,6 +279,8 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "an estimator that weighs turn rewards gets them": _estimator_has_turn_rewards,
     "the reward has the components that the estimator weighs": _estimator_has_its_components,
     "scores that compare within a group stay there": _relative_scores_stay_in_their_group,
+    "a failed episode cannot earn more than a successful one": _failing_never_pays,
+    "a scorer is trained in a run of its own": _scorers_are_trained_alone,
     "stale episodes have a ratio": _stale_episodes_have_a_ratio,
     "who is to be replaced can be": _replacing_has_a_next_selection,
     "groups are large enough for the estimator": _groups_are_large_enough,

@@ -20,11 +20,17 @@ ROLLOUT_KEYS = ("temperature", "top_k", "top_p")
 
 def evolvable(config: Config) -> dict[str, Any]:
     """Dotted key -> the config's own value, for every key that evolution may change, over all stages that evolve."""
-    found: dict[str, Any] = {f"rollout.{name}": getattr(config.rollout, name) for name in ROLLOUT_KEYS}
+    found: dict[str, Any] = {}
     for name in config.pipeline.order:
         if config.pipeline.stages[name].evolve:
-            found.update(of_algorithm(config.pipeline.stages[name].algorithm))
+            found.update(of_stage(config.pipeline.stages[name].algorithm, config.rollout))
     return found
+
+
+def of_stage(algorithm: Algorithm, rollout: RolloutConfig) -> dict[str, Any]:
+    """Those of one stage: of its algorithm, and of the sampling if anything is sampled."""
+    sampled = {f"rollout.{name}": getattr(rollout, name) for name in ROLLOUT_KEYS}
+    return ({} if algorithm.learns_from == "pairs" else sampled) | of_algorithm(algorithm)
 
 
 def types_of(config: Config) -> dict[str, Any]:

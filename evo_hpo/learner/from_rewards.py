@@ -50,13 +50,14 @@ def learn(
     sampling: Sampling,
     update: int,
     memory: Memory,
+    watch_kl: bool = False,
 ) -> tuple[dict[str, Tensor], Memory]:
     """`epochs` x `minibatches` steps; name -> [N] metrics, and what is carried to the next update."""
     algorithm = adapted(configured, memory)
     batch = filtered(batch, algorithm)
     if "return_mean" in memory:
         batch = replace(batch, turns=replace(batch.turns, baseline_E=memory["return_mean"][batch.turns.member_E]))
-    frozen = _before_first_step(passes, batch, algorithm, sampling)
+    frozen = _before_first_step(passes, batch, algorithm, sampling, watch_kl)
     trace = Trace(batch, batch.members, passes.processes, critic=algorithm.critic is not None)
     trace.start(
         frozen.old_RT, frozen.reference_RT, frozen.advantage_RT, frozen.value_RT, frozen.target_RT, frozen.asked_RT
@@ -204,7 +205,9 @@ class _Update:
         return weight_RT
 
 
-def _before_first_step(passes: Passes, batch: Batch, algorithm: PolicyGradient, sampling: Sampling) -> Frozen:
+def _before_first_step(
+    passes: Passes, batch: Batch, algorithm: PolicyGradient, sampling: Sampling, watch_kl: bool
+) -> Frozen:
     tokens, policy = batch.tokens, passes.policy
     old_RT = tokens.logprob_RT
     recompute = algorithm.old_logprobs == "recompute"
@@ -212,7 +215,8 @@ def _before_first_step(passes: Passes, batch: Batch, algorithm: PolicyGradient, 
         present_RT, entropy_RT = passes.logprobs("policy", batch, sampling)
         old_RT = present_RT if recompute else old_RT
         tokens = replace(tokens, entropy_RT=entropy_RT)
-    reference_RT = passes.logprobs("reference", batch, sampling)[0] if positive(algorithm.kl.coef) else None
+    measured = watch_kl or positive(algorithm.kl.coef)
+    reference_RT = passes.logprobs("reference", batch, sampling)[0] if measured else None
     value_RT = None
     if algorithm.critic is not None:
 

@@ -13,8 +13,9 @@ from algorithms.core import Algorithm
 from algorithms.memory import Memory, beginning
 from algorithms.policy_gradient import PolicyGradient
 from algorithms.preference import Preference
+from algorithms.scorers import ScorerAlgorithm
 from algorithms.supervised import Supervised
-from evo_hpo.learner import from_examples, from_preferences, from_rewards
+from evo_hpo.learner import from_examples, from_preferences, from_rewards, from_scores
 from evo_hpo.learner.batch import Batch
 from evo_hpo.learner.optimizer import PopulationAdamW
 from evo_hpo.learner.passes import Passes
@@ -27,23 +28,26 @@ class Learner:
     """Trains a policy with one algorithm.
 
     Attributes:
+        watch_kl: measure the divergence from the reference also where it has no weight in the loss.
         optimizer, critic_optimizer: population optimisers; their state is part of a checkpoint and of a clone.
         memory: name -> [N], what the algorithm carries from update to update; likewise.
     """
 
-    def __init__(self, policy: Policy, algorithm: Algorithm, processes: Processes, micro_tokens: int) -> None:
-        self.policy, self.algorithm = policy, algorithm
+    def __init__(
+        self, policy: Policy, algorithm: Algorithm, processes: Processes, micro_tokens: int, watch_kl: bool = False
+    ) -> None:
+        self.policy, self.algorithm, self.watch_kl = policy, algorithm, watch_kl
         self.passes = Passes(policy, processes, micro_tokens)
         self.optimizer = PopulationAdamW(policy.block)
         self.critic_optimizer: PopulationAdamW | None = None
         self.memory: Memory = {}
         if isinstance(algorithm, PolicyGradient):
             self.memory = beginning(algorithm, policy.members, policy.base.device)
-            if algorithm.critic is not None:
-                if policy.critic is None:
-                    policy.add_critic()
-                assert policy.critic is not None
-                self.critic_optimizer = PopulationAdamW(policy.critic)
+        if algorithm.trains_scorer or getattr(algorithm, "critic", None) is not None:
+            if policy.critic is None:
+                policy.add_critic()
+            assert policy.critic is not None
+            self.critic_optimizer = PopulationAdamW(policy.critic)
 
     def gather(self, parent_N: Tensor) -> None:
         self.optimizer.gather(parent_N)
@@ -83,9 +87,12 @@ class Learner:
             return from_examples.learn(self.passes, self.optimizer, batch, algorithm, sampling, update)
         if isinstance(algorithm, Preference):
             return from_preferences.learn(self.passes, self.optimizer, batch, algorithm, sampling, update)
+        if isinstance(algorithm, ScorerAlgorithm):
+            assert self.critic_optimizer is not None
+            return from_scores.learn(self.passes, self.critic_optimizer, batch, algorithm, update)
         assert isinstance(algorithm, PolicyGradient)
         optimizers = (self.optimizer, self.critic_optimizer)
         metrics, self.memory = from_rewards.learn(
-            self.passes, optimizers, batch, algorithm, sampling, update, self.memory
+            self.passes, optimizers, batch, algorithm, sampling, update, self.memory, self.watch_kl
         )
         return metrics

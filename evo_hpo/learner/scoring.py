@@ -22,15 +22,15 @@ class Scored:
     scores: list[Score]
     turn_rewards: list[list[float]]
     metrics: dict[int, dict[str, float]] = field(default_factory=dict)  # member -> what scoring took and met, added up
+    mixed: bool = False  # turn rewards and outcome are both paid
 
     def __add__(self, more: Scored) -> Scored:
         metrics: dict[int, dict[str, float]] = {}
         for part in (self, more):
             for member, counted in part.metrics.items():
                 _count(metrics.setdefault(member, {}), counted)
-        return Scored(
-            self.episodes + more.episodes, self.scores + more.scores, self.turn_rewards + more.turn_rewards, metrics
-        )
+        episodes, scores = self.episodes + more.episodes, self.scores + more.scores
+        return Scored(episodes, scores, self.turn_rewards + more.turn_rewards, metrics, self.mixed)
 
     def only(self, keep: Sequence[bool]) -> Scored:
         """Those whose place in `keep` is true."""
@@ -39,6 +39,7 @@ class Scored:
             list(compress(self.scores, keep)),
             list(compress(self.turn_rewards, keep)),
             self.metrics,
+            self.mixed,
         )
 
 
@@ -95,7 +96,7 @@ def paid_out(
         kept += group
         scores += verdict.scores
     turn_rewards = [granularity(s, len(e.turns), update) for s, e in zip(scores, kept, strict=True)]
-    return Scored(kept, scores, turn_rewards, dict(metrics))
+    return Scored(kept, scores, turn_rewards, dict(metrics), granularity.reward == "mixed")
 
 
 def _require_finite(score: Score, episode: Episode, name: str) -> None:

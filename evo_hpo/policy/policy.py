@@ -27,7 +27,7 @@ class Policy:
     Attributes:
         block: what is trained, [N, P].
         reference: frozen start adapters [N, P]; None means the base with adapters off.
-        critic: a second block of adapters with a linear head per member; None without a critic.
+        critic: a second block of adapters with a linear head per member (a critic, or a scorer in training), or None.
         slots: number of each member in the whole population; its random numbers depend on nothing else.
     """
 
@@ -46,6 +46,7 @@ class Policy:
         self.router = Router()
         self.reference: Block | None = None
         self.critic: Block | None = None
+        self.hooked: set[str] = set()
         self.lora = LoraShape(config.lora.rank, config.lora.alpha)
         self.targets = target_modules(base.model, config.lora.target_modules, base.model.get_output_embeddings())
         if config.train == "base":
@@ -55,9 +56,8 @@ class Policy:
                 )
             self.block: Block = BaseBlock(base.model, base.device)
             return
-        modules = dict(base.model.named_modules())
         for name in self.targets:
-            modules[name].register_forward_hook(self.router.hook(name))
+            self.hook(name)
         self.block = Block(adapter_shapes(self.targets, self.lora.rank), members, base.device)
         initialise(self.block, [key(seed, "adapter", slot) % 2**63 for slot in self.slots])
 
@@ -152,10 +152,23 @@ class Policy:
                 "a critic needs hidden states, which this model does not give apart from its logits; use algorithm=grpo"
             )
         hidden_PH, row_P = self._before(ids_RT, mask_RT)
-        member_P = (row_P // (ids_RT.shape[0] // self.members)).to(hidden_PH.device)
-        weight, bias = self.critic.views[HEAD_WEIGHT], self.critic.views[HEAD_BIAS]
-        value_P = (hidden_PH.float() * weight[member_P]).sum(1) + bias[member_P].squeeze(1)
-        return _scatter(mask_RT, [value_P])
+        return _scatter(mask_RT, [headed(self.critic, hidden_PH, row_P, ids_RT.shape[0])])
+
+    def scores(self, ids_RT: Tensor, at_RT: Tensor) -> Tensor:
+        """[R, T] what the critic's head says of the context up to and including the tokens at `at_RT`; 0 elsewhere.
+
+        To be called within `acting("critic")`.
+        """
+        if self.critic is None or self.base.head is None:
+            raise ValueError("a scorer needs a head on hidden states, which this model does not give; use model=tiny")
+        row_P = at_RT.nonzero()[:, 0]
+        return _scatter(at_RT, [headed(self.critic, self.base.hidden(ids_RT)[at_RT], row_P, ids_RT.shape[0])])
+
+    def hook(self, name: str) -> None:
+        """Let the linear module `name` take part in adapters, where it does not yet (those of a stored scorer)."""
+        if name not in self.hooked:
+            self.hooked.add(name)
+            self.base.model.get_submodule(name).register_forward_hook(self.router.hook(name))
 
     def _before(self, ids_RT: Tensor, mask_RT: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden state [P, H] from which each trained token is predicted, and its row [P]."""
@@ -166,6 +179,13 @@ class Policy:
         hidden_RTH = self.base.hidden(ids_RT)
         predicts_RT = torch.nn.functional.pad(mask_RT[:, 1:], (0, 1))
         return hidden_RTH[predicts_RT], mask_RT.nonzero()[:, 0]
+
+
+def headed(block: Block, hidden_PH: Tensor, row_P: Tensor, rows: int) -> Tensor:
+    """[P] what the linear heads of `block` say of hidden states in `rows` member-major rows."""
+    member_P = (row_P // (rows // block.members)).to(hidden_PH.device)
+    weight, bias = block.views[HEAD_WEIGHT], block.views[HEAD_BIAS]
+    return (hidden_PH.float() * weight[member_P]).sum(1) + bias[member_P].squeeze(1)
 
 
 def _fields(settings: Sampling) -> tuple[Tensor, Tensor, Tensor]:

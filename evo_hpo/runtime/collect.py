@@ -24,6 +24,14 @@ class Collected:
     scored: Scored
 
 
+class Unscored(Exception):
+    """A reward failed on episodes that were played; the message is its complaint."""
+
+    def __init__(self, episodes: list[Episode], complaint: str) -> None:
+        super().__init__(complaint)
+        self.episodes = episodes
+
+
 class Collector:
     """Plays training episodes.
 
@@ -63,7 +71,13 @@ class Collector:
         return Collected(episodes, scored)
 
     def _score(self, episodes: list[Episode], update: int) -> Scored:
-        return score(episodes, self.config.reward, self.config.granularity, update, self.player.processes)
+        try:
+            return score(episodes, self.config.reward, self.config.granularity, update, self.player.processes)
+        except Exception as error:  # a reward may be anybody's code
+            complaint = str(error) or type(error).__name__
+            if not isinstance(error, ValueError):
+                complaint = f"{type(self.config.reward).__name__} raised {type(error).__name__}: {complaint}"
+            raise Unscored(episodes, complaint) from error
 
     def _teaching_groups(self, algorithm: PolicyGradient, scored: Scored) -> dict[int, list[int]]:
         """Member -> its groups that a resampling filter keeps, in the order they were played."""

@@ -51,6 +51,10 @@ def stored_member(run: Path, member: str) -> Stored:
     alone = dataclasses.replace(config.model, lora=dataclasses.replace(config.model.lora, start=None))
     config = dataclasses.replace(config, model=alone)
     folder = finished(run, member)
+    if trains_scorers(config):
+        raise UserError(
+            f"{run} trained a scorer, and its agent is the base; the scorer is {run / BEST}, once the run is finished"
+        )
     if folder is not None:
         return Stored(config, _from_folder(config, folder), "the best member, as the result has it")
     checkpoints = Checkpoints(run, config.checkpoint.keep)
@@ -63,6 +67,12 @@ def stored_member(run: Path, member: str) -> Stored:
     policy = population_of(config, processes_of(config).device, 1, [number])
     policy.block.load(checkpoint.tensors["policy"][number : number + 1])
     return Stored(config, policy, f"member {number} after {checkpoint.generation} generations")
+
+
+def trains_scorers(config: Config) -> bool:
+    """Whether what the run leaves behind is a scorer, and no agent."""
+    pipeline = config.pipeline
+    return any(pipeline.stages[name].algorithm.trains_scorer for name in pipeline.order)
 
 
 def _number(member: str, progress: Progress, members: int, run: Path) -> int:

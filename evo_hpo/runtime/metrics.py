@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -54,6 +55,7 @@ def _of_scored(scored: Scored, indices: list[int], in_groups: bool) -> dict[str,
         "top_action": top_action(actions),
     }
     metrics |= _of_groups(scored, indices, returns, in_groups) | _of_turns(scored, indices)
+    metrics |= _of_turn_rewards(scored, indices)
     components: dict[str, list[float]] = defaultdict(list)
     for index in indices:
         for name, value in scored.scores[index].components.items():
@@ -80,6 +82,63 @@ def _of_groups(scored: Scored, indices: list[int], returns: list[float], in_grou
         ranges = [max(group)[0] - min(group)[0] for group in groups.values()]
         metrics["zero_spread"] = statistics.fmean(float(width < 1e-6) for width in ranges)
     return metrics
+
+
+def _of_turn_rewards(scored: Scored, indices: list[int]) -> dict[str, float]:
+    """Whether turn rewards and outcome want the same; nothing where the reward gives no turn rewards."""
+    outcomes = [scored.scores[i].outcome for i in indices]
+    metrics = {"outcome": statistics.fmean(outcomes)}
+    sums = [math.fsum(rewards) for i in indices if (rewards := scored.scores[i].turn_rewards) is not None]
+    if len(sums) < len(indices):
+        return metrics
+    metrics["turn_reward_sum"] = statistics.fmean(sums)
+    if scored.mixed:
+        groups: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for index, outcome in zip(indices, outcomes, strict=True):
+            groups[scored.episodes[index].group].append((outcome, math.fsum(scored.turn_rewards[index])))
+        pairs = [(a, b) for group in groups.values() for a in group for b in group if a[0] > b[0]]
+        if pairs:
+            metrics["overruled"] = statistics.fmean(float(better[1] <= worse[1]) for better, worse in pairs)
+    return metrics
+
+
+def contradictions(scored: Scored, member: int, count: int = 3) -> list[int]:
+    """Places in `scored` of the member's episodes that were paid best for the worst outcome, worst first.
+
+    Paid is the sum of turn rewards where there are any, else the outcome, against success.
+    """
+    indices = [i for i, episode in enumerate(scored.episodes) if episode.member == member]
+
+    def contrast(i: int) -> tuple[float, float]:
+        score = scored.scores[i]
+        if score.turn_rewards is None:
+            return float(scored.episodes[i].success), -score.outcome
+        return score.outcome, -math.fsum(score.turn_rewards)
+
+    return sorted(indices, key=contrast)[:count]
+
+
+def turn_outcome_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rank correlation of (sum of turn rewards, outcome) of episodes; None where one of them is constant."""
+    if len(pairs) < 3 or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
+        return None
+    ranks = [_ranks(column) for column in zip(*pairs, strict=True)]
+    return statistics.correlation(*ranks)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Rank of each value, equals share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        stop = start
+        while stop < len(order) and values[order[stop]] == values[order[start]]:
+            stop += 1
+        for place in order[start:stop]:
+            ranks[place] = (start + stop - 1) / 2
+        start = stop
+    return ranks
 
 
 def _of_turns(scored: Scored, indices: list[int]) -> dict[str, float]:

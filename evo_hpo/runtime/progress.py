@@ -22,6 +22,7 @@ class Progress:
     fitness: list[list[float | None]] = field(default_factory=list)  # [rate, low, high] of each member, last generation
     base: dict[str, Any] = field(default_factory=dict)  # success of the base on the final tasks, and its fitness
     history: list[dict[str, Any]] = field(default_factory=list)  # per generation: stage, values, parents, fitness
+    reward: dict[str, Any] = field(default_factory=dict)  # what the reward must know when it goes on (money spent, say)
     alarms: list[dict[str, Any]] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:

@@ -13,10 +13,13 @@ import torch
 import yaml
 from safetensors import SafetensorError
 
+from algorithms.scorers import RewardModel, ScorerAlgorithm
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Config
+from evo_hpo.learner.pairs import read_pairs, split
 from evo_hpo.policy.exchange import export
+from evo_hpo.policy.scorers import export_scorer
 from evo_hpo.runtime.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from evo_hpo.runtime.folder import RunFolder, write_json, write_text
 from evo_hpo.runtime.processes import Processes
@@ -40,6 +43,7 @@ def run(config: Config, resolved: Mapping[str, Any], folder: Path) -> dict[str, 
     Raises:
         UserError: the folder, device or model cannot be used; nothing was trained then.
     """
+    _require_inputs(config)
     processes = processes_of(config)
     folder = Path(processes.same(str(folder)))
     learn(resolved)
@@ -56,6 +60,7 @@ def resume(folder: Path, overrides: list[str]) -> dict[str, Any]:
     asked = asked_for(folder, overrides)
     learn(asked.resolved)
     config, resolved = asked.config, scrub(asked.resolved)
+    _require_inputs(config)
     processes = processes_of(config)
     with _owned(folder, config, processes):
         checkpoints = Checkpoints(folder, config.checkpoint.keep)
@@ -70,6 +75,22 @@ def resume(folder: Path, overrides: list[str]) -> dict[str, Any]:
             (folder / RESULT).unlink(missing_ok=True)  # that of a run which now goes on
             write(folder, resolved, asked.provenance)
         return _work(config, resolved, folder, processes, checkpoint)
+
+
+def _require_inputs(config: Config) -> None:
+    """Look for what the run reads besides its model, before anything is loaded: keys, stored scorers, pairs.
+
+    Raises:
+        UserError: says what is missing.
+    """
+    try:
+        config.reward.check()
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    for name in config.pipeline.order:
+        algorithm = config.pipeline.stages[name].algorithm
+        if isinstance(algorithm, RewardModel):
+            split(read_pairs(algorithm.data), config.evaluation.held_out)
 
 
 @contextmanager
@@ -154,7 +175,7 @@ def _finish(config: Config, training: Training, trackers: Trackers, folder: Path
     unit = 2**20 if sys.platform == "darwin" else 2**10  # in MB: ru_maxrss counts bytes there, kB elsewhere
     result["peak_rss_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
     try:
-        export(training.policy, best, folder / BEST)
+        _export(training, best, folder / BEST, result)
         write_text(folder / SCHEDULE, yaml.safe_dump(training.progress.schedule(best), sort_keys=False))
         result["seconds"] = round(training.seconds, 1)
         write_json(folder / RESULT, result)
@@ -172,6 +193,16 @@ def _finish(config: Config, training: Training, trackers: Trackers, folder: Path
     _say(result, folder, report)
 
 
+def _export(training: Training, best: int, folder: Path, result: dict[str, Any]) -> None:
+    """The agent for peft, or the scorer for a reward."""
+    algorithm = training.stage.algorithm
+    if not isinstance(algorithm, ScorerAlgorithm):
+        return export(training.policy, best, folder)
+    held_out = {name: result["best"][name] for name in ("success", "low", "high", "episodes")}
+    about = result["details"] | {"kind": algorithm.kind, result["measured"]: held_out}
+    export_scorer(training.policy, best, folder, about)
+
+
 def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
     """The result, for a person."""
     base, best = result["base"], result["best"]
@@ -182,8 +213,8 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         return f"{of['success']:.3f} [{of['low']:.3f}, {of['high']:.3f}]"
 
     print(
-        f"\nSuccess on {result['final_tasks']} {result['held_out']} that were never trained or selected on "
-        "(95 % intervals):\n"
+        f"\n{str(result['measured']).capitalize()} on {result['final_tasks']} {result['held_out']} that were never "
+        "trained or selected on (95 % intervals):\n"
         f"  base            {rate(base)}\n"
         f"  best member {best['member']:<3} {rate(best)}\n"
         f"{_counted(result['generations'], 'generation')} of {_counted(result['population'], 'member')} in "
@@ -197,6 +228,8 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         ("schedule", folder / SCHEDULE),
         ("adapter", folder / BEST),
     ]
+    if calibration := result["details"].get("calibration"):
+        print(f"  its probabilities are off by {calibration['expected_error']:.3f} on average (ECE)")
     for name, path in places:
         if path is not None:
             print(f"  {name:<9} {path}")

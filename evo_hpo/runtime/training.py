@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from algorithms.core import Algorithm
+from algorithms.scorers import RewardModel, ScorerAlgorithm
 from algorithms.supervised import Supervised
 from envs.core import Episode
 from evo_hpo.config.errors import UserError
@@ -19,24 +21,27 @@ from evo_hpo.config.schema import Config, StageConfig
 from evo_hpo.evolution import hyperparameters
 from evo_hpo.evolution.space import spread
 from evo_hpo.evolution.strategies import Fate
-from evo_hpo.learner.batch import build_batch
 from evo_hpo.learner.diagnostics import by_member
 from evo_hpo.learner.learner import Learner
-from evo_hpo.learner.scoring import score
+from evo_hpo.learner.scoring import Scored, score
 from evo_hpo.policy.noise import generator, key
 from evo_hpo.policy.policy import Policy
+from evo_hpo.policy.sampling import Sampling
+from evo_hpo.policy.scorers import BaseModels
 from evo_hpo.rollout.expert import demonstrate
 from evo_hpo.rollout.pool import EnvironmentPool
-from evo_hpo.runtime.collect import Collector
+from evo_hpo.runtime.collect import Collector, Unscored
 from evo_hpo.runtime.evaluate import Player, Success
-from evo_hpo.runtime.metrics import episode_metrics
+from evo_hpo.runtime.measures import Measure, Ordered, Played, batch_of
+from evo_hpo.runtime.metrics import contradictions, episode_metrics, turn_outcome_correlation
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
 from evo_hpo.runtime.tasks import Tasks
 from evo_hpo.tracking.alarms import REPLACEABLE, Watch
-from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, MemberUpdate, Trackers, UpdateRecord
+from evo_hpo.tracking.core import Alarm, GenerationRecord, MemberGeneration, MemberUpdate, Trackers, UpdateRecord
+from evo_hpo.tracking.hacking import EXPLAINED
 from evo_hpo.tracking.progress import number, short_names
-from evo_hpo.tracking.transcripts import transcript
+from evo_hpo.tracking.transcripts import UNSCORED, transcript
 
 
 class Training:
@@ -59,11 +64,15 @@ class Training:
         self.watch = Watch()
         self.pool = EnvironmentPool(config.rollout.threads, config.rollout.step_timeout)
         self.player = Player(config, policy, self.pool, processes)
+        models = BaseModels(policy, config.learner.micro_tokens)
+        try:
+            config.reward.attach(models)
+        except ValueError as error:
+            raise UserError(str(error)) from error
         self.tasks = Tasks(config.env, config.evaluation.held_out, config.seed, self.pool)
         self.collector = Collector(config, self.player, self.tasks)
         self.learner: Learner | None = None
-        self._fitness_tasks: list[int] = []
-        self._final_tasks: list[int] = []
+        self._paid: list[list[tuple[float, float]]] = [[] for _ in range(policy.members)]
         self._clock = time.monotonic()
 
     # ---- tensors ----
@@ -81,6 +90,7 @@ class Training:
         """Go back to a checkpoint."""
         self.progress = progress
         self.watch.load_state_dict(watch)
+        self.config.reward.load_state(progress.reward)
         self.policy.block.load(tensors["policy"])
         if "reference" in tensors:
             self.policy.freeze_reference()
@@ -90,7 +100,7 @@ class Training:
             self.policy.add_critic()
             assert self.policy.critic is not None
             self.policy.critic.load(tensors["critic"])
-        self.learner = Learner(self.policy, self.stage.algorithm, self.processes, self.config.learner.micro_tokens)
+        self.learner = self._learner()
         self.learner.load(tensors)
 
     # ---- the loop ----
@@ -98,11 +108,8 @@ class Training:
     def run(self) -> dict[str, Any]:
         """Train to the end and measure what came of it."""
         progress, order = self.progress, self.config.pipeline.order
-        self._fitness_tasks = self.tasks.of("fitness", self.config.evaluation.tasks)
-        self._final_tasks = self.tasks.of("final", self.config.evaluation.final_tasks)
         if not progress.base:
-            base, _ = self.player.final(self._final_tasks)
-            start, _ = self.player.final(self._fitness_tasks)
+            base, start = self.measure.start()
             progress.base = _interval(base) | {"fitness": _interval(start)}
         while True:
             self.prepare()
@@ -122,6 +129,13 @@ class Training:
         if self.learner is None:
             self._begin_stage()
 
+    @cached_property
+    def measure(self) -> Measure:
+        """How members are compared; a stage that trains scorers is the only one of its run."""
+        if isinstance(self.stage.algorithm, ScorerAlgorithm):
+            return Ordered(self.config, self.stage.algorithm, self.player, self.tasks)
+        return Played(self.config, self.player, self.tasks)
+
     @property
     def stage(self) -> StageConfig:
         """What is being trained now."""
@@ -139,15 +153,18 @@ class Training:
         self._clock = now
         return self.progress.seconds
 
+    def _learner(self) -> Learner:
+        limited = self.config.reward.kl_budget is not None
+        micro_tokens = self.config.learner.micro_tokens
+        return Learner(self.policy, self.stage.algorithm, self.processes, micro_tokens, watch_kl=limited)
+
     def _begin_stage(self) -> None:
         if self.progress.stage > 0:
             self.policy.freeze_reference()  # what the stage before made is what this one may not drift from
             self.policy.critic = None
         algorithm: Algorithm = self.stage.algorithm
-        self.learner = Learner(self.policy, algorithm, self.processes, self.config.learner.micro_tokens)
-        own = hyperparameters.of_algorithm(algorithm) | {
-            f"rollout.{name}": getattr(self.config.rollout, name) for name in hyperparameters.ROLLOUT_KEYS
-        }
+        self.learner = self._learner()
+        own = hyperparameters.of_stage(algorithm, self.config.rollout)
         space = {name: dimension for name, dimension in self.config.evolution.space.items() if name in own}
         members = self.policy.members
         if not self.stage.evolve:
@@ -166,7 +183,7 @@ class Training:
         algorithm = hyperparameters.bind(self.stage.algorithm, progress.values, self.policy.base.device)
         for _ in range(self.stage.updates):
             self.update(algorithm)
-        fitness, episodes = self.player.fitness(self._fitness_tasks, progress.generation)
+        fitness, episodes = self.measure.fitness(self.learner, progress.generation)
         self._count(episodes)
         self._send_episodes("fitness", episodes)
         self._evolve(fitness)
@@ -180,23 +197,10 @@ class Training:
         progress, config = self.progress, self.config
         assert self.learner is not None
         sampling = hyperparameters.sampling(config.rollout, progress.values, self.policy.members)
-        if isinstance(algorithm, Supervised):
-            episodes = demonstrate(
-                config.env,
-                self.policy.base.chat,
-                self.tasks.training(progress.update, config.rollout.tasks),
-                self.policy.members,
-                algorithm.noise,
-                (config.seed, progress.update),
-                self.pool,
-                config.rollout.max_context,
-                config.model.instructions,
-            )
-            scored = score(episodes, config.reward, config.granularity, progress.update, self.processes)
-        else:
-            collected = self.collector.collect(algorithm, sampling, progress.update)
-            episodes, scored = collected.episodes, collected.scored
-        self._count(episodes, sampled=not isinstance(algorithm, Supervised))
+        episodes, scored = self._material(algorithm, sampling)
+        played = algorithm.learns_from == "rollout"
+        if algorithm.learns_from != "pairs":
+            self._count(episodes, sampled=played)
         if not scored.episodes:
             errors = sorted({e.error for e in episodes if e.error}) or [
                 "the first observation and one action are longer than rollout.max_context"
@@ -207,23 +211,19 @@ class Training:
         outcomes = [s.outcome for s in scored.scores]
         tokenizer = self.policy.base.tokenizer
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        batch = build_batch(
-            scored.episodes,
-            scored.turn_rewards,
-            outcomes,
-            self.policy.members,
-            int(pad or 0),
-            self.policy.base.device,
-            progress.update,
-            [s.components for s in scored.scores],
-        )
+        batch = batch_of(scored, self.policy.members, self.policy.base.device, int(pad or 0), progress.update)
         metrics = self.learner.update(batch, algorithm, sampling, progress.update)
         of_episodes = episode_metrics(episodes, scored, self.policy.members, algorithm.min_group > 1)
-        if isinstance(algorithm, Supervised):  # an expert always earns the same, and nothing is learned from rewards
+        if not played:  # an expert always earns the same, and nothing is learned from rewards
             for one in of_episodes:
                 one.pop("reward_std", None)
+        if algorithm.learns_from == "pairs":  # nothing was played, so nothing succeeded
+            of_episodes = [{} for _ in of_episodes]
         members = [MemberUpdate(m, measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))]
+        self._remember(scored)
         for part in members:
+            if config.reward.kl_budget is not None:
+                part.metrics["kl_limit"] = config.reward.kl_budget
             if part.metrics["finite"] == 0:
                 progress.condemn(part.member, "one of its updates was not finite")
         record = UpdateRecord(
@@ -236,16 +236,64 @@ class Training:
             progress.environment_turns,
         )
         self.trackers.update(record)
-        outcome_of = {id(episode): outcome for episode, outcome in zip(scored.episodes, outcomes, strict=True)}
-        self._send_episodes("train", episodes, [outcome_of.get(id(episode)) for episode in episodes])
+        if algorithm.learns_from != "pairs":
+            outcome_of = {id(episode): outcome for episode, outcome in zip(scored.episodes, outcomes, strict=True)}
+            self._send_episodes("train", episodes, [outcome_of.get(id(episode)) for episode in episodes])
         progress.update += 1
         for alarm in self.watch.update(record):
+            if alarm.kind in EXPLAINED and alarm.member is not None:
+                alarm = self._with_examples(alarm, scored)
             progress.alarms.append(asdict(alarm))
             self.trackers.alarm(alarm)
             if config.on_alarm == "stop":
                 raise UserError(f"stopped by an alarm (on_alarm=stop): {alarm.text}")
             if config.on_alarm == "replace" and alarm.member is not None and alarm.kind in REPLACEABLE:
                 progress.condemn(alarm.member, f"it set off the alarm {alarm.kind} (on_alarm=replace)")
+
+    def _remember(self, scored: Scored) -> None:
+        """Keep what this generation's episodes were paid for their turns, and what came of them."""
+        for episode, one in zip(scored.episodes, scored.scores, strict=True):
+            if one.turn_rewards is not None:
+                self._paid[episode.member].append((math.fsum(one.turn_rewards), one.outcome))
+
+    def _with_examples(self, alarm: Alarm, scored: Scored) -> Alarm:
+        """The alarm with the episodes in which reward and outcome disagree most; their transcripts are kept."""
+        assert alarm.member is not None
+        places = contradictions(scored, alarm.member)
+        episodes = [scored.episodes[i] for i in places]
+        self._send_episodes("alarm", episodes, [scored.scores[i].outcome for i in places])
+        tasks = ", ".join(str(episode.task) for episode in episodes)
+        return replace(alarm, text=f"{alarm.text} For example in tasks {tasks} (split `alarm` of the transcripts).")
+
+    def _material(self, algorithm: Algorithm, sampling: Sampling) -> tuple[list[Episode], Scored]:
+        """All episodes of the next update, and those that are learned from, scored."""
+        progress, config = self.progress, self.config
+        if isinstance(algorithm, RewardModel):
+            assert isinstance(self.measure, Ordered) and self.measure.pairs is not None
+            scored = self.measure.pairs.training(progress.update)
+            return scored.episodes, scored
+        if not isinstance(algorithm, Supervised):
+            try:
+                collected = self.collector.collect(algorithm, sampling, progress.update)
+            except Unscored as error:
+                self._send_episodes(UNSCORED, error.episodes)
+                raise UserError(
+                    f"{error}. The {len(error.episodes)} episodes of update {progress.update} are in episodes.jsonl "
+                    f"(split {UNSCORED}); the last checkpoint is intact"
+                ) from error
+            return collected.episodes, collected.scored
+        episodes = demonstrate(
+            config.env,
+            self.policy.base.chat,
+            self.tasks.training(progress.update, config.rollout.tasks),
+            self.policy.members,
+            algorithm.noise,
+            (config.seed, progress.update),
+            self.pool,
+            config.rollout.max_context,
+            config.model.instructions,
+        )
+        return episodes, score(episodes, config.reward, config.granularity, progress.update, self.processes)
 
     def _evolve(self, fitness: list[Success]) -> None:
         progress, config = self.progress, self.config
@@ -286,6 +334,12 @@ class Training:
         ]
         if self.stage.evolve and not last:
             progress.condemned = {}
+        progress.reward = config.reward.state()
+        trained = self.policy.critic if self.stage.algorithm.trains_scorer else self.policy.block
+        assert trained is not None
+        correlations = [turn_outcome_correlation(pairs) for pairs in self._paid]
+        paid = [{} if rho is None else {"turn_outcome_correlation": rho} for rho in correlations]
+        self._paid = [[] for _ in range(members)]
         record = GenerationRecord(
             stage=self._stage_name,
             generation=progress.generation,
@@ -301,7 +355,8 @@ class Training:
                     event=fates[m].event,
                     next_hyperparameters=after[m],
                     text=_in_words(m, fates[m], [one.rate for one in fitness], condemned[m], before, after),
-                    checksum=self.policy.block.checksum(m),
+                    metrics=paid[m],
+                    checksum=trained.checksum(m),
                 )
                 for m in range(members)
             ],
@@ -319,10 +374,13 @@ class Training:
     def _result(self) -> dict[str, Any]:
         progress = self.progress
         best = progress.best()  # never chosen on the final tasks
-        kept = self.policy.block.data.clone()
-        self.policy.block.load(kept[best].expand_as(kept))
-        final, episodes = self.player.final(self._final_tasks)
-        self.policy.block.load(kept)
+        blocks = [block for block in (self.policy.block, self.policy.critic) if block is not None]
+        kept = [block.data.clone() for block in blocks]
+        for block, data in zip(blocks, kept, strict=True):
+            block.load(data[best].expand_as(data))
+        final, episodes = self.measure.final(self.learner)
+        for block, data in zip(blocks, kept, strict=True):
+            block.load(data)
         self._send_episodes("final", episodes)
         return {
             "name": self.config.name,
@@ -333,8 +391,10 @@ class Training:
             "gain": _number(
                 final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)
             ),
-            "final_tasks": len(self._final_tasks),
-            "held_out": self.tasks.held_out_by,
+            "final_tasks": self.measure.final_size,
+            "held_out": self.measure.of,
+            "measured": self.measure.about,
+            "details": self.measure.details(),
             "seconds": round(self.seconds, 1),
             "policy_tokens": progress.policy_tokens,
             "environment_turns": progress.environment_turns,
@@ -352,7 +412,8 @@ class Training:
     def _send_episodes(self, split: str, episodes: list[Episode], outcomes: Sequence[float | None] = ()) -> None:
         if self.processes.main and self.config.tracker.episodes:
             given = outcomes or [None] * len(episodes)
-            transcripts = [transcript(e, outcome) for e, outcome in zip(episodes, given, strict=True)]
+            update = self.progress.update if split in ("train", UNSCORED, "alarm") else None
+            transcripts = [transcript(e, outcome, update) for e, outcome in zip(episodes, given, strict=True)]
             self.trackers.episodes(self.progress.generation, split, transcripts)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from evo_hpo.tracking import hacking, trends
 from evo_hpo.tracking.core import Alarm, GenerationRecord, UpdateRecord
-from evo_hpo.tracking.trends import COLLAPSED, RECENT, REMEMBERED, SKILLED, TRENDS, Metrics
+from evo_hpo.tracking.trends import COLLAPSED, RECENT, SKILLED, Metrics
 
 SOLVED = 0.99  # success above which a member has nothing left to learn
 LOOP = re.compile(r"(.{1,8}?)\1{3,}", re.DOTALL)  # up to eight characters, four times or more in a row
@@ -156,10 +157,16 @@ RULES: dict[str, tuple[int, Callable[[Metrics], str | None]]] = {  # kind: (upda
     "not_finite": (1, not_finite),
     "env_failures": (1, env_failures),
     "context_overflow": (1, context_overflow),
+    **hacking.RULES,
 }
+TRENDS = trends.TRENDS | hacking.TRENDS
+KEPT = frozenset(trends.REMEMBERED) | frozenset(hacking.REMEMBERED)
 KINDS = (*RULES, *TRENDS)
 # what the member's own learning brought about; not environment, context, sampler or a solved task
-REPLACEABLE = frozenset(KINDS) - {"env_failures", "context_overflow", "few_effective_samples", "sampler_gap", "solved"}
+REPLACEABLE = frozenset(KINDS) - {
+    *("env_failures", "context_overflow", "few_effective_samples", "sampler_gap", "solved"),
+    *("judge_failures", "judge_budget"),
+}
 
 
 @dataclass
@@ -176,9 +183,11 @@ class Watch:
     - `group_std`: mean over groups of the spread of rewards within one.
     - `entropy`: nats per token. `ratio_max`: largest probability ratio of a trained token.
     - `gap_mean`: mean distance in nats between sampler and trainer. `ess`: share of samples that are left in effect.
+    - `turn_reward_sum`, `outcome`: means over episodes. `overruled`: share of comparisons within groups in which turn
+      rewards turn the outcome round. `kl`, `kl_limit`: nats per token. `judge/…`: counts of the update.
     - `repetition`, `top_action`: as the functions of this module give them for the actions of the batch.
 
-    `kl`, `clip_fraction_low`, `clip_fraction_high`, `valid` (share of turns), `turns` (per episode), `action_tokens`
+    `clip_fraction_low`, `clip_fraction_high`, `valid` (share of turns), `turns` (per episode), `action_tokens`
     and `truncated` (share of actions) are shown by the trackers but raise no alarm.
     """
 
@@ -197,7 +206,7 @@ class Watch:
                 alarms += self._judge(record, part.member, kind, patience, rule(part.metrics))
             for kind, (patience, trend) in TRENDS.items():
                 alarms += self._judge(record, part.member, kind, patience, trend(earlier, part.metrics))
-            known = {name: float(part.metrics[name]) for name in REMEMBERED if name in part.metrics}
+            known = {name: float(part.metrics[name]) for name in KEPT if name in part.metrics}
             earlier.append({name: value for name, value in known.items() if math.isfinite(value)})
         return alarms
 

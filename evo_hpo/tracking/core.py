@@ -58,6 +58,7 @@ class MemberGeneration:
     next_hyperparameters: dict[str, Any]
     text: str  # the decision in plain words
     checksum: str = ""  # sha256 (first 16 hex) of the weights that fill the slot from now on
+    metrics: dict[str, float] = field(default_factory=dict)  # of all episodes the generation learned from
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evo_hpo.tracking.core import Alarm, GenerationRecord, RunInfo, Tracker, UpdateRecord
-from evo_hpo.tracking.transcripts import choose
+from evo_hpo.tracking.transcripts import UNSCORED, choose
 
 METRICS, LINEAGE, EPISODES = FILES = ("metrics.jsonl", "lineage.jsonl", "episodes.jsonl")
 
@@ -27,7 +27,7 @@ class JsonlTracker(Tracker):
       alarm.
     - lineage: a line per member and generation: who filled the slot, and which hyperparameters it trained with before
       and after.
-    - episodes: transcripts, at most `kept` per generation, split and member.
+    - episodes: transcripts, at most `kept` per generation, split and member; all of those that the reward failed on.
 
     Every line is handed to the operating system at once and reaches the disk at the end of each generation.
     Call `rewind` before `start` where a run continues from a checkpoint.
@@ -69,6 +69,7 @@ class JsonlTracker(Tracker):
                 {"kind": "generation"}
                 | head
                 | {"member": member.member}
+                | member.metrics
                 | worth
                 | {"parent": member.parent, "event": member.event, "hyperparameters": member.hyperparameters}
                 | costs,
@@ -97,7 +98,8 @@ class JsonlTracker(Tracker):
             by_member[int(episode["member"])].append(episode)
         for member, own in sorted(by_member.items()):
             place = (generation, split, member)
-            chosen = choose(own, self.kept - self._taken[place])
+            room = len(own) if split == UNSCORED else self.kept - self._taken[place]
+            chosen = choose(own, room)
             self._taken[place] += len(chosen)
             for episode in chosen:
                 self._write(EPISODES, {"generation": generation, "split": split} | episode)

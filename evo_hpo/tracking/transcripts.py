@@ -10,6 +10,7 @@ from typing import Any
 from envs.core import Episode
 
 Transcript = dict[str, Any]
+UNSCORED = "unscored"  # split of the episodes that a reward failed on
 
 
 def transcript(episode: Episode, outcome: float | None = None, update: int | None = None) -> Transcript:

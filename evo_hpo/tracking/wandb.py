@@ -179,7 +179,8 @@ class Session:
         for member in record.members:
             worth = {"fitness/rate": member.fitness, "fitness/low": member.low, "fitness/high": member.high}
             trained = {f"hyperparameters/{self._name(key)}": v for key, v in member.hyperparameters.items()}
-            self._members[member.member].log(place | plain(worth) | plain(trained) | {"parent": member.parent})
+            told = plain(worth) | plain(trained) | plain(member.metrics)
+            self._members[member.member].log(place | told | {"parent": member.parent})
         self._population.log(place | _fitness(record) | self._spread(record))
 
     def alarm(self, alarm: Alarm) -> None:

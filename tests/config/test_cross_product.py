@@ -1,4 +1,4 @@
-"""Every algorithm x granularity x reward x environment: an update that moves the policy, or a named refusal."""
+"""Every algorithm x granularity x environment, and every reward x granularity: an update, or a named refusal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from algorithms.supervised import Supervised
 from envs.core import Episode
 from evo_hpo.cli.listing import groups
+from evo_hpo.config.alternatives import components
 from evo_hpo.config.build import build
 from evo_hpo.config.compose import compose
 from evo_hpo.config.errors import ConfigError
@@ -23,12 +24,17 @@ from evo_hpo.learner.batch import build_batch
 from evo_hpo.learner.learner import Learner
 from evo_hpo.learner.scoring import score
 from evo_hpo.policy.policy import Policy
+from evo_hpo.policy.scorers import BaseModels
 from evo_hpo.rollout.expert import demonstrate
 from evo_hpo.runtime.processes import Processes
 from tests.building import policy_of, shake, small, training_of
 
 GROUPS = groups()
 GRANULARITIES, REWARDS, ENVIRONMENTS = (list(GROUPS[name]) for name in ("granularity", "reward", "env"))
+SCORERS = ("progress_model", "reward_model")  # what they train is no policy: tests/learner/test_from_scores.py
+ALGORITHMS = [name for name in GROUPS["algorithm"] if name not in SCORERS]
+# Rewards that ask a server or a model that was trained first: tests/e2e/test_rewards_and_algorithms.py
+ELSEWHERE = ("customer_service", "judge", "pairwise", "reward_model", "ruler", "spa")
 BY_EPISODE_OR_TURN = "GroupRelative gives credit by trajectory or turn, not by token"
 # Algorithm -> granularity -> what the refusal says. Whatever is not here must train.
 REFUSED: dict[str, dict[str, str]] = {
@@ -63,6 +69,11 @@ REFUSED |= {
 def option(group: str, name: str) -> Any:
     """The values of one option, as Hydra composes them."""
     return compose(small(f"{group}={name}", "evolution=none", "rollout.group_size=3")).values
+
+
+@cache
+def component(group: str, name: str) -> Any:
+    return components(group)[name]
 
 
 def begun(played: list[Episode]) -> list[Episode]:
@@ -112,6 +123,7 @@ def trained(settings: Config, environment: str) -> tuple[dict[str, torch.Tensor]
     algorithm = settings.algorithm
     learner = Learner(policy, algorithm, Processes(cpu=True), settings.learner.micro_tokens)
     played = demonstrations(environment) if isinstance(algorithm, Supervised) else episodes(environment)
+    settings.reward.attach(BaseModels(policy, settings.learner.micro_tokens))
     scored = score(played, settings.reward, settings.granularity)
     outcomes, parts = [one.outcome for one in scored.scores], [one.components for one in scored.scores]
     cpu = torch.device("cpu")
@@ -120,25 +132,49 @@ def trained(settings: Config, environment: str) -> tuple[dict[str, torch.Tensor]
     return metrics, not torch.equal(policy.block.data, before)
 
 
-@pytest.mark.parametrize("algorithm", GROUPS["algorithm"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_combination_trains_or_is_refused_as_written(algorithm: str) -> None:
     moved = 0
-    for granularity, reward, environment in product(GRANULARITIES, REWARDS, ENVIRONMENTS):
+    for granularity, environment in product(GRANULARITIES, ENVIRONMENTS):
         refusal = REFUSED.get(algorithm, {}).get(granularity)
         if refusal is not None:
             with pytest.raises(ConfigError) as refused:
-                config(algorithm, granularity, reward, environment)
+                config(algorithm, granularity, "environment", environment)
             assert refusal in str(refused.value)
             assert "use granularity=" in str(refused.value) or "granularity.ratio=null" in str(refused.value)
             continue
-        metrics, moves = trained(config(algorithm, granularity, reward, environment), environment)
-        assert metrics["loss"].isfinite().all() and metrics["grad_norm"].isfinite().all(), (granularity, environment)
-        assert not any(column.isinf().any() for column in metrics.values())  # NaN: there was nothing to measure
-        assert metrics["finite"].eq(1).all()
-        moved += moves
+        moved += updated(config(algorithm, granularity, "environment", environment), environment)
     assert moved, "not one combination taught anything"
+
+
+@pytest.mark.parametrize("reward", [name for name in REWARDS if name not in ELSEWHERE])
+def test_every_reward_goes_with_every_granularity_and_algorithm_or_is_refused(reward: str) -> None:
+    trained_with = set()
+    for algorithm, granularity in product(("grpo", "ppo"), ("sparse", "dense", "mixed")):
+        given = component("reward", reward)
+        if granularity != "sparse" and not given.gives_turn_rewards:
+            with pytest.raises(ConfigError, match=f"granularity={granularity} needs turn rewards, and .* gives none"):
+                config(algorithm, granularity, reward, "guess_number")
+            continue
+        try:
+            updated(config(algorithm, granularity, reward, "guess_number"), "guess_number")
+        except ConfigError as refused:
+            assert "lets a failed episode earn as much" in str(refused)
+        else:
+            trained_with.add(granularity)
+    assert "sparse" in trained_with
+
+
+def updated(settings: Config, environment: str) -> bool:
+    """Learn once; whether the policy moved."""
+    metrics, moves = trained(settings, environment)
+    assert metrics["loss"].isfinite().all() and metrics["grad_norm"].isfinite().all(), settings.granularity
+    assert not any(column.isinf().any() for column in metrics.values())  # NaN: there was nothing to measure
+    assert metrics["finite"].eq(1).all()
+    return moves
 
 
 def test_what_is_refused_here_exists() -> None:
     assert set(REFUSED) <= set(GROUPS["algorithm"])
+    assert set(SCORERS) <= set(GROUPS["algorithm"]) and set(ELSEWHERE) <= set(REWARDS)
     assert {grain for refusals in REFUSED.values() for grain in refusals} <= set(GRANULARITIES)

@@ -11,8 +11,10 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from envs.frozen_lake import FrozenLake
 from evo_hpo.cli.listing import groups
 from evo_hpo.config import paths, schema
+from evo_hpo.config.alternatives import components
 from evo_hpo.config.hints import about
 from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config
@@ -33,6 +35,9 @@ NEEDS = {
     ("model", "tiny_scratch"): ["algorithm.kl.coef=0"],
     ("granularity", "token"): ["algorithm=ppo"],
     ("algorithm/objective", "unclipped"): ["algorithm.minibatches=1"],
+    ("algorithm", "reward_model"): ["algorithm.data=pairs.jsonl"],
+    ("reward", "reward_model"): ["reward.path=some/folder"],
+    ("reward", "spa"): ["reward.path=some/folder"],
 }
 UNEXPLAINED = ("_target_", "defaults")
 
@@ -41,15 +46,25 @@ def name(file: Path) -> str:
     return file.relative_to(paths.conf().parent).as_posix()
 
 
+def needs_of_reward(option: str) -> list[str]:
+    """An environment that has what the reward needs, and a granularity that asks for what it gives."""
+    reward = components("reward")[option]
+    needs = [] if reward.gives_turn_rewards else ["granularity=sparse"]
+    if not reward.needs <= FrozenLake.features:
+        needs.append(f"env={next(name for name, env in components('env').items() if reward.needs <= env.features)}")
+    return needs
+
+
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes_and_builds(group: str, option: str) -> None:
-    config, _ = loaded(f"{group}={option}", *NEEDS.get((group, option), []))
+    needs = NEEDS.get((group, option), []) + (needs_of_reward(option) if group == "reward" else [])
+    config, _ = loaded(f"{group}={option}", *needs)
     assert isinstance(config, Config)
 
 
 def test_every_algorithm_goes_with_the_default_search_space() -> None:
     for option in groups()["algorithm"]:
-        loaded("evolution=truncation", f"algorithm={option}")
+        loaded("evolution=truncation", f"algorithm={option}", *NEEDS.get(("algorithm", option), []))
 
 
 def test_the_default_run_composes_and_builds() -> None:
