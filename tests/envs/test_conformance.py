@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 from collections.abc import Hashable, Mapping
@@ -186,10 +187,65 @@ def test_states_with_equal_keys_offer_the_same(name: str) -> None:
         for action in [None, *random_actions(name, seed)]:
             if action is not None and env.step(action).done:
                 break
-            offer = (env.expert(), env.actions(), env.privileged(), env.task_key())
+            offer = (env.expert(), env.actions(), env.privileged(), env.task_key(), env.answer(), env.potential())
             met += env.state_key() in offers
             assert offers.setdefault(env.state_key(), offer) == offer
     assert met > 10  # states were reached again, by other routes
+
+
+@every_environment
+def test_the_reference_answer_is_text_that_stays_the_same_while_the_task_is_played(name: str) -> None:
+    env = build(name)
+    if Feature.ANSWER not in env.features:
+        pytest.skip("declares no answer")
+    for seed in range(12):
+        env.reset(seed)
+        answer = env.answer()
+        assert isinstance(answer, str) and answer
+        for action in random_actions(name, seed):
+            env.step(action)
+            assert env.answer() == answer
+
+
+@every_environment
+def test_the_potential_is_finite_and_rises_where_the_expert_wins(name: str) -> None:
+    env = build(name)
+    if Feature.POTENTIAL not in env.features:
+        pytest.skip("declares no potential")
+    won = 0
+    for seed in range(12):
+        env.reset(seed)
+        potentials, step = [env.potential()], Step("")
+        while not step.done and len(potentials) <= env.max_turns:
+            step = env.step(env.expert() or "")
+            potentials.append(env.potential())
+        assert all(value is not None and math.isfinite(value) for value in potentials)
+        if step.success:
+            won += 1
+            assert potentials[-1] == max(potentials) > potentials[0]  # type: ignore[operator, type-var]
+    assert won
+
+
+@every_environment
+def test_turn_rewards_add_up_to_what_is_said_of_episodes_that_fail_and_that_succeed(name: str) -> None:
+    env = build(name)
+    if env.turn_totals is None:
+        pytest.skip("does not say")
+    failed, succeeded = env.turn_totals
+    met = set()
+    for seed in range(60):
+        env.reset(seed)
+        total, step = 0.0, Step("")
+        actions = iter(random_actions(name, seed)) if seed % 2 else iter(lambda: env.expert() or "", None)
+        for _, action in zip(range(env.max_turns), actions, strict=False):
+            step = env.step(action)
+            total += step.reward
+            if step.done:
+                break
+        low, high = succeeded if step.success else failed
+        assert low - 1e-9 <= total <= high + 1e-9
+        met.add(step.success)
+    assert met == {True, False}
 
 
 @every_environment
@@ -243,6 +299,8 @@ def test_declared_features_are_real(name: str) -> None:
             (Feature.STATE_KEY, env.state_key()),
             (Feature.EXPERT, env.expert()),
             (Feature.PRIVILEGED, env.privileged()),
+            (Feature.ANSWER, env.answer()),
+            (Feature.POTENTIAL, env.potential()),
         ):
             assert (value is not None) == (feature in env.features), feature
         hash(env.state_key())

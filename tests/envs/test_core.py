@@ -16,6 +16,7 @@ def test_an_undeclared_snapshot_is_refused_and_every_other_undeclared_ability_is
         with pytest.raises(TypeError, match="Plain does not declare Feature.SNAPSHOT"):
             fork()
     assert [env.task_key(), env.state_key(), env.expert(), env.actions(), env.privileged()] == [None] * 5
+    assert [env.answer(), env.potential(), env.turn_totals] == [None] * 3
 
 
 def test_only_faults_of_the_environment_count_as_failed() -> None:

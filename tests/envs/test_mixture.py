@@ -51,6 +51,28 @@ def test_the_choice_of_the_member_says_nothing_about_its_task() -> None:
     assert sum(secret > 16 for secret in secrets) / len(secrets) == pytest.approx(0.5, abs=0.12)
 
 
+def test_answer_and_potential_are_those_of_the_environment_in_play_if_all_can_tell_them() -> None:
+    guesses = Mixture({"small": GuessNumber(high=8), "large": GuessNumber()}, {"small": 1.0, "large": 1.0})
+    for seed in range(20):
+        guesses.reset(seed)
+        assert (guesses.answer(), guesses.potential()) == (guesses._playing.answer(), -1.0)
+    mixed = both()
+    assert Feature.POTENTIAL in mixed.features and Feature.ANSWER not in mixed.features
+    for seed in range(20):
+        mixed.reset(seed)
+        assert mixed.answer() is None and mixed.potential() == -1.0
+    plain = Mixture({"guess": GuessNumber(), "plain": Plain()}, {"guess": 1.0, "plain": 0.0})
+    plain.reset(0)
+    assert plain.potential() is None and plain.answer() is None
+
+
+def test_turn_rewards_of_a_mixture_add_up_to_what_any_of_its_members_allows() -> None:
+    lake, guess = FrozenLake().turn_totals, GuessNumber().turn_totals
+    assert lake[0] == pytest.approx((1 - 16 / 6, 11 / 12)) and lake[1] == (1.0, 1.0) and guess == ((0, 1), (1, 1))
+    assert both().turn_totals == ((lake[0][0], 1.0), (1.0, 1.0))
+    assert Mixture({"lake": FrozenLake(), "plain": Plain()}, {"lake": 1.0, "plain": 1.0}).turn_totals is None
+
+
 def test_a_fresh_copy_has_members_of_its_own() -> None:
     env = both()
     copy = env.fresh()
