@@ -25,6 +25,7 @@ from tests.runtime.worlds import Listening
 
 Line = dict[str, Any]
 TELLING = "env._target_=tests.runtime.worlds.Telling"
+HELD_OUT = 0.6
 LISTENING = "+reward={_target_: tests.runtime.worlds.Listening}"
 
 
@@ -34,8 +35,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[tuple[in
     folder = tmp_path_factory.mktemp("played") / "run"
     Listening.heard.clear()
     settings = ["evolution.population=2", "rollout.tasks=4", "pipeline.stages.train.updates=2", "evaluation.repeats=4"]
-    one = "pipeline.stages.train.generations=1"
-    started(folder, "~reward", LISTENING, TELLING, "model.instructions=true", "tracker.episodes=1000", *settings, one)
+    settings += ["pipeline.stages.train.generations=1", f"evaluation.held_out={HELD_OUT}"]
+    started(folder, "~reward", LISTENING, TELLING, "model.instructions=true", "tracker.episodes=1000", *settings)
     return folder, set(Listening.heard)
 
 
@@ -89,7 +90,7 @@ def test_pairs_come_back_as_the_tokens_that_were_sampled(
     same = 0
     for pair in pairs:
         assert pair.task is not None
-        task = int(pair.task.removeprefix("seed "))
+        task = int(pair.task.removeprefix("task "))
         for side in episodes_of(pair, chat, 0, 512):
             ids = tuple(tuple(turn.action_ids) for turn in side.turns)
             texts = [turn.action for turn in side.turns]
@@ -104,7 +105,7 @@ def test_the_better_episode_of_a_group_is_chosen(played: tuple[Path, object], tm
     run, _ = played
     count = build_pairs([run], tmp_path / "pairs.jsonl", "all", 0.0, 100)
     succeeded = {
-        (f"seed {line['task']}", *(turn["action"] for turn in line["turns"])): line["success"]
+        (f"task {line['task']}", *(turn["action"] for turn in line["turns"])): line["success"]
         for line in read_jsonl(run / "episodes.jsonl")
     }
     pairs = read_pairs(str(tmp_path / "pairs.jsonl"))
@@ -120,7 +121,7 @@ def test_the_better_episode_of_a_group_is_chosen(played: tuple[Path, object], tm
 def test_the_result_stays_out(played: tuple[Path, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, _ = played
     by_split = {
-        name: {f"seed {line['task']}" for line in lines}
+        name: {f"task {line['task']}" for line in lines}
         for name, lines in groupby(read_jsonl(run / "episodes.jsonl"), key=lambda line: line["split"])
     }
     for name, allowed in (("train", {"train"}), ("fitness", {"fitness"}), ("all", {"train", "fitness"})):
@@ -133,15 +134,32 @@ def test_the_result_stays_out(played: tuple[Path, object], tmp_path: Path, capsy
     assert "invalid choice: 'final'" in capsys.readouterr().err
 
 
+def test_transcripts_of_the_result_alone_give_nothing(run: Path) -> None:
+    first_group(run, [0.5, 0.0])
+    change(run, lambda line: line | {"split": "final"})
+    only_final = [line for line in read_jsonl(run / "episodes.jsonl") if line["split"] == "final"]
+    (run / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in only_final))
+    with pytest.raises(UserError, match="kept no transcripts of split all"):
+        build_pairs([run], run / "pairs.jsonl", "all", 0.0, 1)
+
+
 def test_instructions_are_the_system_message_where_the_run_gave_them(run: Path) -> None:
     build_pairs([run], run / "told.jsonl", "train", 0.0, 1)
     for pair in read_pairs(str(run / "told.jsonl")):
         assert pair.task is not None
-        assert pair.prompt[0] == Message("system", f"You play {pair.task.removeprefix('seed ')}.")
+        assert pair.prompt[0] == Message("system", f"You play {pair.task.removeprefix('task ')}.")
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("instructions: true", "instructions: false"))
     build_pairs([run], run / "untold.jsonl", "train", 0.0, 1)
     assert {len(pair.prompt) for pair in read_pairs(str(run / "untold.jsonl"))} == {1}
+
+
+def test_tasks_without_a_name_of_their_own_go_by_their_seed(run: Path) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("worlds.Telling", "worlds.Stopping"))
+    build_pairs([run], run / "pairs.jsonl", "train", 0.0, 1)
+    seeds = {f"seed {line['task']}" for line in read_jsonl(run / "episodes.jsonl") if line["split"] == "train"}
+    assert {pair.task for pair in read_pairs(str(run / "pairs.jsonl"))} <= seeds
 
 
 def test_an_environment_that_cannot_start_its_task_any_more_is_named(run: Path) -> None:
@@ -185,9 +203,22 @@ def test_broken_episodes_and_equal_texts_are_not_paired(run: Path) -> None:
         who(run)
 
 
-def test_updates_of_a_generation_are_kept_apart(run: Path) -> None:
+def test_a_pair_of_texts_is_written_once_for_a_group(run: Path) -> None:
+    first_group(run, [0.5, 0.0, 0.5])
+    change(run, lambda line: line | {"turns": [line["turns"][0] | {"action": f"{line['outcome']}"}]})
+    assert who(run, per_group=9) == [("0.5", "0.0")]
+
+
+def test_episodes_that_were_shown_different_beginnings_are_not_paired(run: Path) -> None:
     first_group(run, [0.5, 0.0, 1.0])
-    change(run, lambda line: line | {"update": int(line["outcome"] == 1.0)})
+    change(run, lambda one: one | {"turns": [one["turns"][0] | {"observation": f"{one['outcome'] > 0}"}]})
+    assert who(run, per_group=9) == [("2", "0")]
+
+
+@pytest.mark.parametrize("name", ["generation", "update", "member", "group", "task"])
+def test_only_what_one_member_did_with_one_task_of_one_update_is_compared(run: Path, name: str) -> None:
+    first_group(run, [0.5, 0.0, 1.0])
+    change(run, lambda line: line | {name: 77 if line["outcome"] == 1.0 else 0})
     assert who(run, per_group=9) == [("0", "1")]
 
 
@@ -198,7 +229,7 @@ def test_runs_are_put_together_and_one_that_is_named_twice_counts_once(played: t
 
 def test_pairs_of_training_tasks_fall_into_every_part(played: tuple[Path, object], tmp_path: Path) -> None:
     build_pairs([played[0]], tmp_path / "pairs.jsonl", "train", 0.0, 1)
-    assert all(split(read_pairs(str(tmp_path / "pairs.jsonl")), 0.6).values())
+    assert all(split(read_pairs(str(tmp_path / "pairs.jsonl")), HELD_OUT).values())
 
 
 def test_too_few_transcripts_are_refused_with_what_keeps_them(run: Path) -> None:

@@ -54,11 +54,14 @@ class Stopping(Environment):
 
 @dataclass
 class Telling(Stopping):
-    """Its instructions depend on the task."""
+    """Its instructions depend on the task, which has a name of its own."""
 
     @property
     def instructions(self) -> str:
         return f"You play {self._seed}."
+
+    def task_key(self) -> str:
+        return f"task {self._seed}"
 
 
 @dataclass
