@@ -22,7 +22,8 @@ class Novelty(PerTurn):
     - scope=episode: visits of this episode so far; the start and the present visit count
     - scope=group: those, and all visits by the other episodes of the group
 
-    The last turn gets 0: the state after it is not on record. Component: `states`, how many different ones were met.
+    The last turn gets 0: the state after it is not on record.
+    Components: `bonus`, the sum, and `states`, how many different ones were met.
     """
 
     scope: Literal["episode", "group"]
@@ -35,7 +36,7 @@ class Novelty(PerTurn):
 
     @property
     def component_names(self) -> frozenset[str]:
-        return frozenset({"states"})
+        return frozenset({"bonus", "states"})
 
     def __call__(self, group: Sequence[Episode]) -> list[Score]:
         if self.scope == "episode":
@@ -52,8 +53,8 @@ class Novelty(PerTurn):
         for turn in episode.turns:
             visits[turn.state_key] += 1
             values.append(1 / math.sqrt(visits[turn.state_key]))
-        # A turn reaches the state in which the next one begins.
-        return [*values[1:], 0.0][: len(values)], {"states": float(len(_visits(episode)))}
+        values = [*values[1:], 0.0][: len(values)]  # a turn reaches the state in which the next one begins
+        return values, {"bonus": sum(values, 0.0), "states": float(len(_visits(episode)))}
 
 
 def _visits(episode: Episode) -> Counter[Hashable]:

@@ -13,7 +13,7 @@ def test_a_turn_is_paid_for_the_state_that_it_reaches_by_the_visits_of_the_episo
     """From A to B, back to A (the second visit), to B again, and on to where nothing is on record."""
     [score] = Novelty(scope="episode", paid="turns")([said(*"1234", state_key="ABAB")])
     assert score.turn_rewards == pytest.approx((1.0, 2**-0.5, 2**-0.5, 0.0))
-    assert score.components == {"states": 2.0}
+    assert score.components == pytest.approx({"bonus": 1 + 2 * 2**-0.5, "states": 2.0})
 
 
 def test_within_a_group_the_visits_of_the_others_count_and_their_order_does_not() -> None:

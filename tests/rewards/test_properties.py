@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from envs.core import Episode, StopReason, Turn
 from envs.guess_number import GuessNumber
 from rewards.core import Reward
-from tests.rewards.every import BY_TURN, NAMES, reward
+from rewards.per_turn import PerTurn
+from tests.rewards.every import NAMES, reward
 from tests.rewards.played import play, said
 
 every_reward = pytest.mark.parametrize("name", NAMES)
@@ -50,10 +53,11 @@ GROUP = st.lists(EPISODE, min_size=1, max_size=3)
 
 def ways(name: str) -> list[Reward]:
     """The option as it ships and, where there is a choice, paid the other way."""
-    return [reward(name, f"paid={paid}") for paid in ("turns", "outcome")] if name in BY_TURN else [reward(name)]
+    made = reward(name)
+    return [replace(made, paid=paid) for paid in ("turns", "outcome")] if isinstance(made, PerTurn) else [made]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=60)
 @given(group=GROUP)
 def test_odd_episodes_get_whole_and_finite_scores(group: list[Episode]) -> None:
     for made in (way for name in NAMES for way in ways(name)):
@@ -86,6 +90,16 @@ def test_real_episodes_are_scored_within_the_bounds_and_alike_in_any_order(name:
             assert totals[0] - 1e-9 <= sum(score.turn_rewards or ()) <= totals[1] + 1e-9
 
 
+def seconds(work: Callable[[], object]) -> float:
+    """The quickest of three, so that nobody else's work is counted."""
+    spent = []
+    for _ in range(3):
+        start = time.process_time()
+        work()
+        spent.append(time.process_time() - start)
+    return min(spent)
+
+
 @cache
 def update_of_256() -> list[list[Episode]]:
     return [[play(GuessNumber(), task, player, task) for player in range(16)] for task in range(16)]
@@ -94,10 +108,7 @@ def update_of_256() -> list[list[Episode]]:
 @every_reward
 def test_an_update_of_256_episodes_is_scored_in_no_time(name: str) -> None:
     [made, *_] = ways(name)
-    groups = update_of_256()
-    start = time.process_time()
-    made.judge(groups)
-    assert time.process_time() - start < 0.25
+    assert seconds(lambda: made.judge(update_of_256())) < 0.1
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "composite"])
@@ -106,6 +117,4 @@ def test_a_very_long_action_is_scored_in_linear_time(name: str, piece: str) -> N
     text = piece * (100_000 // len(piece))
     episode = said(text, text + "!", answer="1", state_key="AB", potential=(0.0, 1.0))
     [made, *_] = ways(name)
-    start = time.process_time()
-    made([episode])
-    assert time.process_time() - start < 2.0
+    assert seconds(lambda: made([episode])) < 2.0
