@@ -38,6 +38,7 @@ NEEDS = {
     ("algorithm", "reward_model"): ["algorithm.data=pairs.jsonl"],
     ("reward", "reward_model"): ["reward.path=some/folder"],
     ("reward", "spa"): ["reward.path=some/folder"],
+    ("reward/client", "openai"): ["reward=ruler", "granularity=sparse"],
 }
 UNEXPLAINED = ("_target_", "defaults")
 
