@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from annotated_types import Ge, Gt
 
 from rewards.judge.answers import parsed
 from rewards.judge.cache import Cache, content_key
-from rewards.judge.endpoint import NO_LIBRARY, Endpoint, Failed, NoSchema, Passing, is_local
+from rewards.judge.endpoint import NO_LIBRARY, Endpoint, Failed, NoSchema, Passing, is_address, is_local
 from rewards.judge.ledger import Ledger, OverBudget
 
 MILLION = 1_000_000
@@ -102,7 +101,7 @@ class Client:
                 "the judge's client names no model; write client.model=<name>, and client.base_url=<http://…/v1> "
                 "where another server than OpenAI's has it"
             )
-        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        if url is not None and not is_address(url):
             raise ValueError(f"the judge's base_url {url!r} is no address; write one like http://localhost:8000/v1")
         if self.api_key_env is not None and not self._key and not is_local(url):
             raise ValueError(

@@ -7,7 +7,7 @@ import ipaddress
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from types import ModuleType
@@ -18,6 +18,7 @@ WORTH_A_RETRY = frozenset({408, 409, 429})  # and everything from 500
 NO_SCHEMA = frozenset({400, 422})  # what servers say to a `response_format` that they do not know
 NO_LIBRARY = 'a judge needs the package openai; write pip install "evo-hpo[judge]"'
 REMOVED = "<removed>"
+LARGEST = 10_000_000  # bytes of a response
 SHOWN = 200  # characters of a server's own words that an error repeats
 
 
@@ -60,12 +61,15 @@ class Endpoint:
             Failed: the request went wrong; `Passing` and `NoSchema` where something can be done about it.
         """
         openai = _library()
+        until = time.monotonic() + limit
         try:
-            raw = self._client.chat.completions.with_raw_response.create(
+            with self._client.chat.completions.with_streaming_response.create(
                 model=model, messages=messages, timeout=limit, extra_body=dict(more)
-            )
-            body = raw.http_response.text
-        except openai.APITimeoutError:
+            ) as response:
+                body = _body(response.iter_bytes(), until)
+        except Failed:
+            raise
+        except (openai.APITimeoutError, TimeoutError):
             raise Passing("timeout", f"it did not answer within {limit:.3g} s") from None
         except openai.APIConnectionError as error:
             cause = self._clean(str(error.__cause__ or error))
@@ -116,7 +120,37 @@ def is_local(url: str | None) -> bool:
         return False
 
 
-def _content(body: str) -> tuple[str, dict[str, int]]:
+def is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def _body(chunks: Iterator[bytes], until: float) -> bytes:
+    """All of a response. The library's time limit is that of one read, and a judge can drip.
+
+    Raises:
+        TimeoutError: it is not complete when the monotonic clock says `until`.
+        Failed: it breaks off, or is larger than any answer.
+    """
+    body = bytearray()
+    try:
+        for chunk in chunks:
+            body += chunk
+            if time.monotonic() > until:
+                raise TimeoutError
+            if len(body) > LARGEST:
+                raise Failed("size", f"its response is larger than {LARGEST:,} bytes")
+    except (Failed, TimeoutError):
+        raise
+    except Exception as error:  # of the transport below the library, which has no common class for them
+        raise Passing("unreachable", f"its response broke off ({type(error).__name__})") from None
+    return bytes(body)
+
+
+def _content(body: bytes) -> tuple[str, dict[str, int]]:
     try:
         reply = json.loads(body)
         text, usage = reply["choices"][0]["message"].get("content"), reply.get("usage")

@@ -51,6 +51,8 @@ class Response:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     after: float = 0.0  # seconds
+    drip: float = 0.0  # seconds that a space takes, of which a thousand stand before the body
+    short: int = 0  # bytes that are promised and never sent
 
 
 Behaviour = Callable[[Request], Response]
@@ -137,8 +139,12 @@ class JudgeServer:
                     self.send_response(response.status)
                     for name, value in {"content-type": "application/json", **response.headers}.items():
                         self.send_header(name, value)
-                    self.send_header("content-length", str(len(content)))
+                    spaces = 1_000 if response.drip else 0
+                    self.send_header("content-length", str(spaces + len(content) + response.short))
                     self.end_headers()
+                    for _ in range(spaces):
+                        self.wfile.write(b" ")
+                        time.sleep(response.drip)
                     self.wfile.write(content)
                 except OSError:
                     pass  # whoever asked has left

@@ -203,6 +203,7 @@ def test_the_address_can_come_from_the_environment(server: JudgeServer, monkeypa
         ("https://judge.example.org/v1", {"api_key_env": "NO_SUCH_ACCOUNT"}, "NO_SUCH_ACCOUNT is not set"),
         ("localhost:8000/v1", {}, "'localhost:8000/v1' is no address"),
         ("http:///v1", {}, "is no address"),
+        ("http://[::1/v1", {}, "is no address"),
     ],
 )
 def test_what_could_not_ask_is_refused_before_anything_runs(

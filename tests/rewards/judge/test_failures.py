@@ -164,6 +164,23 @@ def test_a_slow_judge_is_left_and_asked_again(server: JudgeServer) -> None:
     assert outcomes(verdict) == list(GROUP) and verdict.metrics["judge/retries"] == 1
 
 
+def test_a_judge_that_drips_is_left_like_one_that_is_slow(server: JudgeServer) -> None:
+    begun = time.monotonic()
+    verdict = verdict_of(server, lambda request: Response(honest(request).body, drip=0.02), timeout=0.2)
+    assert outcomes(verdict) == list(GROUP) and verdict.metrics["judge/retries"] == 1
+    assert time.monotonic() - begun < 3
+
+
+def test_a_response_that_breaks_off_is_asked_for_again(server: JudgeServer) -> None:
+    verdict = verdict_of(server, lambda request: Response(honest(request).body, short=5))
+    assert outcomes(verdict) == list(GROUP) and verdict.metrics["judge/retries"] == 1
+
+
+def test_a_response_without_end_is_not_read_to_it(server: JudgeServer) -> None:
+    server.always = lambda request: said("x" * 11_000_000)
+    assert verdict_of(server).metrics["judge/failed"] == 1 and len(server.requests) == 1
+
+
 def test_a_judge_that_cannot_be_reached_ends_in_the_fallback_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
