@@ -63,7 +63,7 @@ class RewardModel(ScorerAlgorithm):
 
     def ranked(self, score_K: Tensor, turns: TurnTable) -> tuple[Tensor, Tensor, Tensor]:
         last_K = turns.last_K
-        score_E = torch.zeros_like(turns.outcome_E).index_add(0, turns.episode_K[last_K], score_K[last_K])
+        score_E = score_K.new_zeros(turns.outcome_E.shape).index_add(0, turns.episode_K[last_K], score_K[last_K])
         chosen_Q, rejected_Q = pairs(turns)
         return score_E[chosen_Q], score_E[rejected_Q], turns.member_E[chosen_Q]
 

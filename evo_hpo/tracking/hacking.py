@@ -56,7 +56,8 @@ def outcome_overruled(metrics: Metrics) -> str | None:
 def reward_hacking(earlier: Sequence[Metrics], now: Metrics) -> str | None:
     """What is rewarded rises while what is meant falls: turn rewards against the outcome, the outcome against success.
 
-    Means of two halves of the latest updates are compared; both changes must be beyond two standard errors.
+    Means of two halves of the latest updates are compared; the rise must be beyond two standard errors, the fall,
+    which is what makes it serious, beyond three.
     """
     recent = [*earlier, now][-2 * HALF :]
     pairs = (("turn_reward_sum", "outcome", "turn rewards"), ("outcome", "success", "outcome"))
@@ -66,7 +67,7 @@ def reward_hacking(earlier: Sequence[Metrics], now: Metrics) -> str | None:
             continue
         rise, rise_error, before, after = _change([each[rewarded] for each in known])
         fall, fall_error, meant_before, meant_after = _change([each[meant] for each in known])
-        if rise > 2 * rise_error and fall < -2 * fall_error:
+        if rise > 2 * rise_error and fall < -3 * fall_error:
             return (
                 f"its {name} rose from {before:.3g} to {after:.3g} over {2 * HALF} updates while its "
                 f"{'success' if meant == 'success' else 'outcome'} fell from {meant_before:.3g} to {meant_after:.3g}: "

@@ -229,3 +229,37 @@ def test_a_dimension_can_be_written_with_a_dotted_key_or_nested_and_changed_on_t
     changed = "evolution.space.algorithm.kl.coef.high=0.5"
     three, _ = loaded("evolution=truncation", "evolution/space=nested", changed, extra=tmp_path)
     assert three.evolution.space["algorithm.kl.coef"].high == 0.5
+
+
+def test_failing_that_pays_off() -> None:
+    guess = ["env=guess_number", "granularity=mixed"]
+    loaded(*guess)
+    loaded(
+        *guess, "reward.turn_penalty=0.2"
+    )  # here the outcome itself prefers a quick failure, which is not ours to mend
+    [sentence] = refusals(*guess, "reward.invalid_penalty=0.2")  # seven invalid turns cost more than success brings
+    assert sentence == (
+        "granularity=mixed lets a failed episode earn as much as a successful one: turn rewards of reward=environment "
+        "in env=guess_number add up to 1 where it fails and may be -0.4 where it succeeds, and the outcome makes up "
+        "for 1; write granularity.outcome_weight=1.5 or more, or granularity=sparse"
+    )
+    weight = sentence.partition("granularity.outcome_weight=")[2].partition(" ")[0]
+    loaded(*guess, "reward.invalid_penalty=0.2", f"granularity.outcome_weight={weight}")
+
+
+def test_a_scorer_beside_other_stages() -> None:
+    [sentence] = refusals("pipeline=sft_then_grpo", "algorithm=progress_model")
+    assert sentence.startswith("stage grpo trains a scorer") and "pipeline=single" in sentence
+
+
+def test_a_scorer_on_a_base_that_moves() -> None:
+    [sentence] = refusals("algorithm=progress_model", "model.train=base")
+    assert sentence == (
+        "model.train=base leaves no frozen base behind, and stage train trains a head on it; write model.train=adapters"
+    )
+
+
+def test_a_limit_on_the_divergence_from_a_base_that_moves() -> None:
+    learned = ["reward=reward_model", "reward.path=x", "granularity=sparse", "algorithm.kl.coef=0"]
+    [sentence] = refusals(*learned, "model.train=base")
+    assert "which reward=reward_model limits" in sentence and sentence.endswith("or reward.kl_limit=null")

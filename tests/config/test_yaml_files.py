@@ -118,7 +118,12 @@ def test_a_missing_value_is_marked_and_nothing_else_is() -> None:
     missing = [
         (name(file), key) for file in FILES for key, value in leaves(yaml.safe_load(file.read_text())) if value == "???"
     ]
-    assert missing == [("conf/model/hf.yaml", "path")]
+    assert missing == [
+        ("conf/algorithm/reward_model.yaml", "data"),
+        ("conf/model/hf.yaml", "path"),
+        ("conf/reward/reward_model.yaml", "path"),
+        ("conf/reward/spa.yaml", "path"),
+    ]
 
 
 def schema_keys(cls: Any, above: str = "") -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from rewards.core import Score
+from rewards.core import Bounds, Score
 from rewards.granularity import Granularity
 
 SCORE = Score(outcome=2.0, turn_rewards=(0.25, 0.0, 0.5))
@@ -53,3 +53,17 @@ def test_only_sparse_does_without_turn_rewards() -> None:
 def test_an_unknown_grain_is_refused() -> None:
     with pytest.raises(ValueError, match="write sparse, dense or mixed"):
         Granularity("token")  # type: ignore[arg-type]
+
+
+def test_turn_rewards_fade_and_the_outcome_does_not() -> None:
+    fading = Granularity("mixed", turn_weight=2.0, turn_decay=0.5)
+    assert fading(SCORE, 3, update=0) == [0.5, 0.0, 3.0]
+    assert fading(SCORE, 3, update=2) == [0.125, 0.0, 2.25]
+
+
+def test_the_margin_is_what_the_worst_success_is_paid_more_than_the_best_failure() -> None:
+    bounds = Bounds(
+        failed_outcome=(-1.0, 0.0), succeeded_outcome=(0.8, 1.0), failed_turns=(-2, 3), succeeded_turns=(1, 4)
+    )
+    assert Granularity("mixed", outcome_weight=2.0, turn_weight=0.5).margin(bounds) == pytest.approx(1.6 - 1.0)
+    assert Granularity("mixed").margin(bounds) == pytest.approx(0.8 - 2.0)

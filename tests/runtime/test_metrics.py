@@ -8,7 +8,7 @@ import pytest
 
 from envs.core import Episode
 from evo_hpo.learner.scoring import Scored
-from evo_hpo.runtime.metrics import episode_metrics
+from evo_hpo.runtime.metrics import contradictions, episode_metrics, turn_outcome_correlation
 from rewards.core import Score
 from tests.building import episode
 
@@ -55,3 +55,50 @@ def test_validity_and_reward_are_given_by_turn_index() -> None:
     assert own["turn/reward/8+"] == 1.5  # the ninth turn and the tenth
     short = metrics_of([played(0, "v")], [[1.0]])
     assert {name for name in short if name.startswith("turn/")} == {"turn/valid/0", "turn/reward/0"}
+
+
+def paid(*episodes: tuple[float, tuple[float, ...], bool], mixed: bool = True) -> Scored:
+    """One group of member 0: outcome, turn rewards and success of each episode, paid out as they are."""
+    played = [
+        episode(0, 0, [([1], [2])] * len(turns), success=success, task=i)
+        for i, (_, turns, success) in enumerate(episodes)
+    ]
+    scores = [Score(outcome, turns) for outcome, turns, _ in episodes]
+    rewards = [[*turns[:-1], turns[-1] + outcome] for outcome, turns, _ in episodes]
+    return Scored(played, scores, rewards, mixed=mixed)
+
+
+def test_comparisons_that_turn_rewards_turn_round_are_counted() -> None:
+    scored = paid((1.0, (0.0,), True), (0.0, (0.5, 0.6), False), (0.0, (0.2,), False))
+    [metrics] = episode_metrics(scored.episodes, scored, 1, in_groups=True)
+    assert metrics["overruled"] == 0.5  # of two comparisons; the failures are worth the same
+    assert metrics["turn_reward_sum"] == pytest.approx(1.3 / 3) and metrics["outcome"] == pytest.approx(1 / 3)
+    [dense] = episode_metrics(scored.episodes, replace(scored, mixed=False), 1, in_groups=True)
+    assert "overruled" not in dense  # the outcome is not paid, so it cannot be overruled
+
+
+def test_the_episodes_that_were_paid_best_for_the_worst_outcome_come_first() -> None:
+    scored = paid((1.0, (9.0,), True), (0.0, (0.5, 0.6), False), (0.0, (2.0,), False), (0.0, (0.0,), False))
+    assert contradictions(scored, 0, 2) == [2, 1]
+    assert contradictions(scored, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([(0.1, 0), (0.2, 1), (5.0, 2)], 1.0),
+        ([(3, 0), (2, 1), (1, 2)], -1.0),
+        ([(1, 1), (1, 2), (2, 2), (3, 1)], -1 / (2 * 4.5**0.5)),  # ranks .5 .5 2 3 against .5 2.5 2.5 .5
+        (
+            [(106, 7), (100, 27), (86, 2), (101, 50), (99, 28), (103, 29), (97, 20), (113, 12), (112, 6), (110, 17)],
+            -0.1757576,
+        ),
+    ],
+)
+def test_rank_correlation(pairs: list[tuple[float, float]], expected: float) -> None:
+    assert turn_outcome_correlation(pairs) == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_does_not_vary_has_no_correlation() -> None:
+    assert turn_outcome_correlation([(1, 0), (1, 1), (1, 0)]) is None
+    assert turn_outcome_correlation([(1, 0), (2, 1)]) is None
