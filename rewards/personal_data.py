@@ -60,7 +60,9 @@ SHORTEST_PHONE = 8  # digits; with fewer, a plus sign more often stands before a
 
 
 def emails(text: str) -> list[str]:
-    return [match[0] for match in EMAIL.finditer(text) if match[0].rpartition(".")[2].isalpha()]
+    """Where each begins is not looked for: they are given from the @ on. A host without a name (10.0.0.1) is none."""
+    found = (match[0] for match in EMAIL.finditer(text))
+    return [host for host in found if any(len(label) > 1 and label.isalpha() for label in host.split(".")[1:])]
 
 
 def phones(text: str) -> list[str]:

@@ -119,13 +119,14 @@ def test_a_missing_or_unusable_reference_is_told_by_its_task() -> None:
 
 
 def test_form_is_what_the_environment_or_the_whole_expression_says() -> None:
-    episode = said("<a>1</a>", "well, <a>2</a>", "<a>3</a>", valid=(True, True, False))
+    episode = said("<a>1</a>", "<a>2</a> or 3", "<a>3</a>", valid=(True, True, False))
     by_env = Format(pattern=None, count="share", paid="outcome")
     by_pattern = Format(pattern=r"<a>\d</a>", count="share", paid="outcome")
     assert by_env.needs == {Feature.VALIDITY} and by_pattern.needs == frozenset()
     assert score(by_env, episode).outcome == score(by_pattern, episode).outcome == pytest.approx(2 / 3)
     every = Format(pattern=r"<a>\d</a>", count="every", paid="outcome")
-    assert score(every, episode).outcome == 0 and score(every, said("<a>1</a>", "<a>2</a>")).outcome == 1
+    assert score(by_pattern, said("so <a>1</a>")).outcome == score(every, episode).outcome == 0
+    assert score(every, said("<a>1</a>", "<a>2</a>")).outcome == 1
 
 
 def test_a_form_of_every_turn_cannot_be_paid_by_turn() -> None:

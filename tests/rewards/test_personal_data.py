@@ -13,6 +13,7 @@ PERSONAL = {
     "email": [
         "ann@example.org",
         "Write to ann.lee+shop@mail.example.co.uk.",
+        "ann@example.org.1",
         "<o'hara_99@sub-domain.example.travel>",
         "müller@exämple.de",
         "x" * 500 + "@example.org",
@@ -21,6 +22,7 @@ PERSONAL = {
         "+49 171 1234567",
         "+1 (555) 123-4567",
         "+441632960961",
+        "+290 22158",
         "0049 171 1234567",
         "555-123-4567",
         "(555) 123-4567",
@@ -64,6 +66,8 @@ HARMLESS = [
     "order 1234567890123452",  # a right check digit and no issuer
     "Order no. 20240517-000123456",
     "order #8830-221-45",
+    "orders 12-555-123-4567 and 555-123-4567-89, change +1234567",
+    "bins 100 01 23 45 67 89, root@10.0.0.1",
     "Order 00123456789",
     "invoice 2024-0517-1234",
     "#112-1234567-1234567",
