@@ -98,15 +98,15 @@ class Client:
         url = self._url
         if not self.model:
             raise ValueError(
-                "the judge's client names no model; write client.model=<name>, and client.base_url=<http://…/v1> "
-                "where another server than OpenAI's has it"
+                "the judge has no model; write reward.client.model=<name>, and reward.client.base_url=<http://…/v1> "
+                "where another server than OpenAI's has it (a part of a composite: reward.parts.<part>.client.model)"
             )
         if url is not None and not is_address(url):
             raise ValueError(f"the judge's base_url {url!r} is no address; write one like http://localhost:8000/v1")
         if self.api_key_env is not None and not self._key and not is_local(url):
             raise ValueError(
                 f"the judge needs a key, and the environment variable {self.api_key_env} is not set; set it, name "
-                "another variable in client.api_key_env, or write client.api_key_env=null for a server that wants none"
+                "another one in reward.client.api_key_env, or write null there for a server that wants none"
             )
         if importlib.util.find_spec("openai") is None:
             raise ValueError(NO_LIBRARY)

@@ -198,7 +198,7 @@ def test_the_address_can_come_from_the_environment(server: JudgeServer, monkeypa
 @pytest.mark.parametrize(
     ("url", "changes", "sentence"),
     [
-        (None, {"model": None}, "names no model; write client.model=<name>, and client.base_url="),
+        (None, {"model": None}, "has no model; write reward.client.model=<name>, and reward.client.base_url="),
         (None, {"api_key_env": "NO_SUCH_ACCOUNT"}, "environment variable NO_SUCH_ACCOUNT is not set"),
         ("https://judge.example.org/v1", {"api_key_env": "NO_SUCH_ACCOUNT"}, "NO_SUCH_ACCOUNT is not set"),
         ("localhost:8000/v1", {}, "'localhost:8000/v1' is no address"),
