@@ -9,7 +9,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 from torch.nn.functional import logsigmoid

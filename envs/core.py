@@ -173,6 +173,7 @@ class Episode:
     success: bool = False
     final_observation: str = ""
     answer: str | None = None  # reference answer of the task
+    instructions: str = ""  # what the agent had to know beforehand, whether or not it was told
     error: str = ""  # what the environment raised, if it did
 
     @property

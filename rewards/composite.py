@@ -55,6 +55,16 @@ class Composite(Reward):
         return any(part.gives_turn_rewards for part in self.parts.values())
 
     @property
+    def paid_by_turn(self) -> frozenset[str]:
+        return frozenset(
+            f"{name}.{inner}".rstrip(".") for name, part in self.parts.items() for inner in part.paid_by_turn
+        )
+
+    @property
+    def kl_budget(self) -> float | None:
+        return min((part.kl_budget for part in self.parts.values() if part.kl_budget is not None), default=None)
+
+    @property
     def turn_reward_needs(self) -> frozenset[Feature]:
         return frozenset().union(*(part.turn_reward_needs for part in self.parts.values()))
 

@@ -80,6 +80,11 @@ class Reward(ABC):
         return False
 
     @property
+    def paid_by_turn(self) -> frozenset[str]:
+        """Parts that pay turns and no outcome, so that granularity=sparse pays nothing of them; "" is the reward."""
+        return frozenset()
+
+    @property
     def turn_reward_needs(self) -> frozenset[Feature]:
         """Further abilities the environment must have, but only where turn rewards are used (dense, mixed)."""
         return frozenset()

@@ -33,6 +33,10 @@ class PerTurn(Reward):
     def gives_turn_rewards(self) -> bool:
         return self.paid == "turns"
 
+    @property
+    def paid_by_turn(self) -> frozenset[str]:
+        return frozenset({""}) if self.paid == "turns" else frozenset()
+
     def bounds(self, env: Environment) -> Bounds | None:
         low, high = self.value_range
         turns = 1 if self.mean else env.max_turns

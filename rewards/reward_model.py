@@ -35,6 +35,10 @@ class RewardModelReward(LearnedReward):
         return self.grain == "turn"
 
     @property
+    def paid_by_turn(self) -> frozenset[str]:
+        return frozenset({""}) if self.grain == "turn" else frozenset()
+
+    @property
     def kl_budget(self) -> float | None:
         return self.kl_limit
 

@@ -36,6 +36,10 @@ class StateProgress(Reward):
         return True
 
     @property
+    def paid_by_turn(self) -> frozenset[str]:
+        return frozenset({""})
+
+    @property
     def component_names(self) -> frozenset[str]:
         return frozenset({"shaping"})
 

@@ -48,6 +48,19 @@ def _granularity_has_turn_rewards(facts: Facts) -> Iterator[Violation]:
         yield Violation(f"{reason}{_names(missing)}, and {facts.named('env')} gives none", _without_turn_rewards())
 
 
+def _what_is_paid_by_turn_counts(facts: Facts) -> Iterator[Violation]:
+    if facts.config.granularity.reward != "sparse":
+        return
+    if silent := facts.config.reward.paid_by_turn:
+        parts = " and ".join(sorted(silent))
+        who = facts.named("reward") if "" in silent else f"the part {parts} of {facts.named('reward')}"
+        yield Violation(
+            f"{who} pays turns and no outcome, and {facts.named('granularity')} pays out the outcome alone",
+            _use("granularity", lambda granularity: granularity.needs_turn_rewards)
+            + ", or let it be paid as the outcome (paid: outcome, grain: episode) where it can",
+        )
+
+
 def _without_turn_rewards() -> str:
     return _use("granularity", lambda granularity: not granularity.needs_turn_rewards)
 
@@ -98,7 +111,8 @@ def _relative_scores_stay_in_their_group(facts: Facts) -> Iterator[Violation]:
             yield Violation(
                 f"scores of {facts.named('reward')} compare only within a group, and stage {stage} compares episodes "
                 "of different groups",
-                _use("algorithm", lambda algorithm: algorithm.learns_from == "rollout" and algorithm.min_group > 1),
+                _use("algorithm", lambda algorithm: algorithm.learns_from == "rollout" and algorithm.min_group > 1)
+                + (", or write reward.center=true" if hasattr(facts.config.reward, "center") else ""),
             )
 
 
@@ -275,6 +289,7 @@ def _use(group: str, fits: Callable[[Any], bool]) -> str:
 REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "the environment has what the reward needs": _reward_has_its_features,
     "turn rewards exist where the granularity reads them": _granularity_has_turn_rewards,
+    "what is paid by turn is paid": _what_is_paid_by_turn_counts,
     "the environment has what the algorithm needs": _algorithm_has_its_features,
     "an estimator that weighs turn rewards gets them": _estimator_has_turn_rewards,
     "the reward has the components that the estimator weighs": _estimator_has_its_components,

@@ -105,6 +105,7 @@ def _admit(
         if _failed(one, outcome):
             continue
         observation, text, one.episode.answer = outcome.value
+        one.episode.instructions = _encodable(text)
         one.observation = _encodable(observation)
         one.ids = chat.first(one.observation, _encodable(text) if instructions else "")
     return started

@@ -93,6 +93,8 @@ class Ordered(Measure):
         self.members = player.policy.members
         self.pairs = Pairs(config, algorithm, player) if isinstance(algorithm, RewardModel) else None
         self.played = None if self.pairs else Played(config, player, tasks)
+        if self.played is not None:
+            self.of = self.played.of
         self._details: dict[str, Any] = {}
 
     def fitness(self, learner: Learner | None, generation: int) -> tuple[list[Success], list[Episode]]:

@@ -22,6 +22,7 @@ from evo_hpo.policy.exchange import export
 from evo_hpo.policy.scorers import export_scorer
 from evo_hpo.runtime.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from evo_hpo.runtime.folder import RunFolder, write_json, write_text
+from evo_hpo.runtime.measures import Measure
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
 from evo_hpo.runtime.resuming import asked_for, refuse_differences, refuse_foreign
@@ -226,7 +227,7 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         ("report", report),
         ("lineage", folder / LINEAGE),
         ("schedule", folder / SCHEDULE),
-        ("adapter", folder / BEST),
+        ("adapter" if result["measured"] == Measure.about else "scorer", folder / BEST),
     ]
     if calibration := result["details"].get("calibration"):
         print(f"  its probabilities are off by {calibration['expected_error']:.3f} on average (ECE)")

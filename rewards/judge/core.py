@@ -58,6 +58,11 @@ class Judge(Reward):
         return True
 
     @property
+    def centered(self) -> bool:
+        """Whether an episode is paid what it is better than the mean of its group, by judge and fallback alike."""
+        return False
+
+    @property
     def judged_names(self) -> frozenset[str]:
         """Components of a judged group that the judge gives."""
         return frozenset()
@@ -136,6 +141,9 @@ class Judge(Reward):
             scores = self.scores(group, [answer.value for answer in answers])
         if scores is None:
             return Verdict(None, metrics)
+        if self.centered:
+            mean = sum(score.outcome for score in scores) / len(scores)
+            scores = [replace(score, outcome=score.outcome - mean) for score in scores]
         named = [part if failures else {**part, **score.components} for part, score in zip(parts, scores, strict=True)]
         return Verdict(
             [replace(score, turn_rewards=None, components=part) for score, part in zip(scores, named, strict=True)],

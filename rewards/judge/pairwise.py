@@ -35,10 +35,15 @@ class Pairwise(Judge):
     opponents: Annotated[int, Ge(2)] | None  # of each episode, at most; None: all
     both_orders: bool
     max_chars: Annotated[int, Gt(0)]
+    center: bool
 
     @property
     def relative(self) -> bool:
-        return True
+        return not self.center
+
+    @property
+    def centered(self) -> bool:
+        return self.center
 
     @property
     def judged_names(self) -> frozenset[str]:

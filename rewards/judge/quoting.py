@@ -20,8 +20,10 @@ DATA_RULE = (
 
 
 def conversation(episode: Episode) -> list[Message]:
-    """What the agent saw and wrote, turn by turn, and what it saw at the end."""
+    """What the agent had to know, what it saw and wrote, turn by turn, and what it saw at the end."""
     messages: list[Message] = []
+    if episode.instructions:
+        messages.append(_message("system", episode.instructions))
     for turn in episode.turns:
         messages += [_message("user", turn.observation), _message("assistant", turn.action)]
     if episode.final_observation:

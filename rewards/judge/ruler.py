@@ -38,10 +38,15 @@ class Ruler(Judge):
     passes: Annotated[int, Ge(1), Le(2)]
     min_spread: Annotated[float, Ge(0), Le(1)]
     max_chars: Annotated[int, Gt(0)]
+    center: bool
 
     @property
     def relative(self) -> bool:
-        return True
+        return not self.center
+
+    @property
+    def centered(self) -> bool:
+        return self.center
 
     @property
     def judged_names(self) -> frozenset[str]:

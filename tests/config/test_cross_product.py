@@ -152,6 +152,10 @@ def test_every_reward_goes_with_every_granularity_and_algorithm_or_is_refused(re
     trained_with = set()
     for algorithm, granularity in product(("grpo", "ppo"), ("sparse", "dense", "mixed")):
         given = component("reward", reward)
+        if granularity == "sparse" and "" in given.paid_by_turn:
+            with pytest.raises(ConfigError, match="pays turns and no outcome, and granularity=sparse pays"):
+                config(algorithm, granularity, reward, "guess_number")
+            continue
         if granularity != "sparse" and not given.gives_turn_rewards:
             with pytest.raises(ConfigError, match=f"granularity={granularity} needs turn rewards, and .* gives none"):
                 config(algorithm, granularity, reward, "guess_number")
@@ -162,7 +166,7 @@ def test_every_reward_goes_with_every_granularity_and_algorithm_or_is_refused(re
             assert "lets a failed episode earn as much" in str(refused)
         else:
             trained_with.add(granularity)
-    assert "sparse" in trained_with
+    assert trained_with & {"sparse", "dense"}
 
 
 def updated(settings: Config, environment: str) -> bool:

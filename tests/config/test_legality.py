@@ -263,3 +263,21 @@ def test_a_limit_on_the_divergence_from_a_base_that_moves() -> None:
     learned = ["reward=reward_model", "reward.path=x", "granularity=sparse", "algorithm.kl.coef=0"]
     [sentence] = refusals(*learned, "model.train=base")
     assert "which reward=reward_model limits" in sentence and sentence.endswith("or reward.kl_limit=null")
+
+
+def test_what_is_paid_by_turn_where_only_outcomes_are_paid() -> None:
+    [sentence] = refusals("reward=state_progress", "granularity=sparse")
+    assert sentence.startswith(
+        "reward=state_progress pays turns and no outcome, and granularity=sparse pays out the outcome alone; use "
+    )
+    added = ["reward=composite", "+reward@reward.parts.near=state_progress", "+reward.weights.near=0.1"]
+    [sentence] = refusals(*added, "granularity=sparse")
+    assert sentence.startswith("the part near of reward=composite pays turns and no outcome")
+    loaded(*added, "granularity=mixed")
+
+
+def test_a_ranking_judge_and_a_critic() -> None:
+    judge = ["reward=ruler", "granularity=sparse", "algorithm=ppo"]
+    [sentence] = refusals(*judge)
+    assert "compare only within a group" in sentence and sentence.endswith("or write reward.center=true")
+    loaded(*judge, "reward.center=true")

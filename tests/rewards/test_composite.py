@@ -18,6 +18,7 @@ from rewards.environment import EnvironmentReward
 from rewards.forbidden import Forbidden
 from rewards.novelty import Novelty
 from rewards.overlong import Overlong
+from rewards.reward_model import RewardModelReward
 from rewards.state_progress import StateProgress
 from rewards.turn_limit import TurnLimit
 from tests.rewards.played import said
@@ -222,3 +223,16 @@ def test_a_composite_can_be_a_part() -> None:
     [score] = both(inner, Told(outcome=0.5))([said("a")])
     assert score.outcome == 21.5
     assert score.components["first/second"] == 2.0 and score.components["first/second/told"] == 1.0
+
+
+def test_parts_that_pay_turns_alone_are_named_and_the_tightest_limit_counts() -> None:
+    parts: dict[str, Reward] = {
+        "near": StateProgress(discount=1.0),
+        "won": EnvironmentReward(),
+        "liked": RewardModelReward("x", grain="turn", kl_limit=0.5),
+        "loved": RewardModelReward("y", grain="episode", kl_limit=0.2),
+    }
+    reward = Composite(parts=parts, weights=dict.fromkeys(parts, 1.0))
+    assert reward.paid_by_turn == {"near", "liked"}
+    assert reward.kl_budget == 0.2
+    assert Composite(parts={"won": EnvironmentReward()}, weights={"won": 1.0}).kl_budget is None

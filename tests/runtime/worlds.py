@@ -120,3 +120,11 @@ class Listening(EnvironmentReward):
             ids = tuple(tuple(turn.action_ids) for turn in episode.turns)
             Listening.heard.append((episode.member, episode.task, ids))
         return super().__call__(episodes)
+
+
+@dataclass(frozen=True)
+class Broken(EnvironmentReward):
+    """A reward with a hole in it."""
+
+    def __call__(self, group: Sequence[Episode]) -> list[Score]:
+        return [Score(float("nan")) for _ in group]

@@ -141,6 +141,7 @@ def _metrics(dice: random.Random, skill: list[float], hyper: list[dict[str, floa
     return {
         "loss": dice.gauss(0, 0.02),
         "reward": success + 0.1,
+        "outcome": success + 0.1,
         "reward_std": 0.02 + success * (1 - success),
         "success": success,
         "kl": 40 * lr * (1 + dice.random()),

@@ -80,12 +80,12 @@ def test_the_report_tells_what_the_run_was_worth(run_folder: Path) -> None:
 def test_every_section_is_filled(run_folder: Path) -> None:
     page = Page(write_report(run_folder))
     assert [has["id"] for has in page.all("section")] == [
-        "result", "fitness", "hyperparameters", "lineage", "training", "alarms", "transcripts", "config",
+        "result", "fitness", "hyperparameters", "lineage", "training", "reward", "alarms", "transcripts", "config",
     ]  # fmt: skip
     assert page.all("p", class_="none") == [] and page.all("p", class_="warning") == []
     assert "Member 2: 95% of what it writes is the same few characters over and over" in page.text
     assert "Member 2 (0.00) is replaced by a copy of member" in page.text
-    for metric in ("loss", "kl", "entropy", "grad norm"):
+    for metric in ("Outcome that was paid", "Success in the same episodes", "loss", "kl", "entropy", "grad norm"):
         assert page.all("svg", **{"aria-label": metric})
 
 
@@ -217,7 +217,7 @@ def test_a_missing_file_is_named_and_the_rest_is_shown(run_folder: Path, name: s
     (run_folder / name).unlink()
     page = Page(write_report(run_folder))
     assert f"{name} is missing." in page.text
-    assert len(page.all("section")) == 8
+    assert len(page.all("section")) == 9
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -225,7 +225,7 @@ def test_a_missing_file_is_named_and_the_rest_is_shown(run_folder: Path, name: s
 def test_a_cut_file_does_not_stop_the_report(run_folder: Path, name: str, kept: float) -> None:
     path = run_folder / name
     os.truncate(path, int(path.stat().st_size * kept))
-    assert len(Page(write_report(run_folder)).all("section")) == 8
+    assert len(Page(write_report(run_folder)).all("section")) == 9
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "lineage.jsonl", "episodes.jsonl"])
@@ -241,13 +241,13 @@ def test_altered_lines_are_named_and_left_out(run_folder: Path, name: str) -> No
     (run_folder / name).write_text("\n".join([*lines[:2], *odd, *lines[2:]]) + "\n")
     page = Page(write_report(run_folder))
     assert f"line 3 of {name} is no JSON object" in page.text
-    assert len(page.all("section")) == 8
+    assert len(page.all("section")) == 9
 
 
 @pytest.mark.parametrize("content", ["[]", "null", "{", '{"base": 1, "best": {"success": null}}', '{"seconds": "x"}'])
 def test_a_result_of_another_shape_does_not_stop_the_report(run_folder: Path, content: str) -> None:
     (run_folder / "result.json").write_text(content)
-    assert len(Page(write_report(run_folder)).all("section")) == 8
+    assert len(Page(write_report(run_folder)).all("section")) == 9
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_one_member_is_a_report_too(tmp_path: Path) -> None:
     tracker, run = JsonlTracker(), run_info(tmp_path, population=1, generations=1, updates=1)
     tracker.start(run)
     write_rest(tmp_path, play(tracker, run))
-    assert len(Page(write_report(tmp_path)).all("section")) == 8
+    assert len(Page(write_report(tmp_path)).all("section")) == 9
 
 
 def test_too_many_transcripts_are_thinned_out_and_counted(run_folder: Path) -> None:

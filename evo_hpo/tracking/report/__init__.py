@@ -1,4 +1,4 @@
-"""A run folder as one HTML file: `data` reads it, `charts`, `lineage` and `episodes` draw it, `page` joins them."""
+"""A run folder as one HTML file: `data` reads it, the others draw it, `page` joins what they drew."""
 
 from evo_hpo.tracking.report.page import write_report
 

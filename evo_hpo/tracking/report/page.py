@@ -18,6 +18,7 @@ from evo_hpo.tracking.report.charts import WIDE, Level, Series, interval_bars, l
 from evo_hpo.tracking.report.data import Record, RunData, load, rate, section
 from evo_hpo.tracking.report.data import number as finite
 from evo_hpo.tracking.report.episodes import browser, text
+from evo_hpo.tracking.report.reward import reward
 from evo_hpo.tracking.report.turns import by_turn
 from evo_hpo.tracking.statistics import gain
 from evo_hpo.tracking.turnwise import parsed
@@ -51,6 +52,7 @@ def render(data: RunData) -> str:
         ("hyperparameters", "Hyperparameters", _hyperparameters(data)),
         ("lineage", "Lineage", _lineage(data)),
         ("training", "Training", _training(data)),
+        ("reward", "Reward", _or_none(reward(data), "No reward was paid.")),
         ("alarms", "Alarms", _alarms(data)),
         ("transcripts", "Transcripts", browser(data.episodes)),
         ("config", "Configuration", _config(data)),
@@ -91,9 +93,10 @@ def _result(data: RunData) -> str:
         difference, low, high = gain(best, base)
         verdict = "clearly better" if low > 0 else "clearly worse" if high < 0 else "no clear difference"
         winner, unseen = data.winner(), data.result.get("held_out", "tasks")
+        measured = data.result.get("measured", "success")
         parts.append(
             f'<div class="headline"><span class="big">{base[0]:.0%} → {best[0]:.0%}</span>'
-            f"<span>success on {text(unseen)} never trained or selected on: {100 * difference:+.0f} points "
+            f"<span>{text(measured)} on {text(unseen)} never trained or selected on: {100 * difference:+.0f} points "
             f"(95 % interval {100 * low:+.0f} to {100 * high:+.0f}), {verdict}"
             f"{f'; the best is member {winner}' if winner is not None else ''}</span></div>"
         )
@@ -127,8 +130,15 @@ def _fitness(data: RunData) -> str:
     # on the tasks of the curves, which are others than those of the result
     base = rate(section(data.result, "base"), "fitness")
     level = Level("base", *base) if base else None
+    measured = str(data.result.get("measured", "success")).capitalize()
     chart = line_chart(
-        "Success on the common held-out tasks", series, "generation", (0.0, 1.0), level, dots=True, size=WIDE
+        f"{measured} on the common held-out {'tasks' if measured == 'Success' else 'part'}",
+        series,
+        "generation",
+        (0.0, 1.0),
+        level,
+        dots=True,
+        size=WIDE,
     )
     note = "Whiskers are 95 % intervals. A line follows a slot; its weights change where the lineage shows an arrow."
     return _or_none(chart and f'{chart}<p class="note">{note}</p>', "No fitness was recorded.")

@@ -41,6 +41,7 @@ def ruler(judge: Client, **changes: Any) -> Ruler:
         "passes": 1,
         "min_spread": 0.0,
         "max_chars": 100_000,
+        "center": False,
     }
     return Ruler(client=judge, **{**parts, **changes})
 
@@ -59,6 +60,7 @@ def pairwise(judge: Client, **changes: Any) -> Pairwise:
         "opponents": None,
         "both_orders": False,
         "max_chars": 100_000,
+        "center": False,
     }
     return Pairwise(client=judge, **{**parts, **changes})
 

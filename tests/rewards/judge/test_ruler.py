@@ -151,3 +151,25 @@ def test_equal_groups_ask_equal_questions(server: JudgeServer) -> None:
         ruler(client(server.url), passes=2)(worths(0.1, 0.2, 0.3))
     texts = [json.dumps(request.body) for request in server.requests]
     assert len(set(texts)) == 2
+
+
+def test_what_an_episode_is_better_than_its_group_is_something_a_critic_can_learn(server: JudgeServer) -> None:
+    judge = ruler(client(server.url), center=True)
+    assert not judge.relative and ruler(client(server.url)).relative
+    scores = judge(worths(0.1, 0.9, 0.5))
+    assert [one.outcome for one in scores] == pytest.approx([-0.4, 0.4, 0.0])
+    assert [one.components["ruler"] for one in scores] == [0.1, 0.9, 0.5]
+
+
+def test_the_fallback_is_centered_as_the_judge_is(server: JudgeServer) -> None:
+    server.always = lambda request: scored([])
+    won, lost = episode("worth 0.1", success=True), episode("worth 0.9")
+    assert [one.outcome for one in ruler(client(server.url), center=True)([won, lost])] == [0.5, -0.5]
+
+
+def test_the_judge_knows_what_the_agent_had_to_know(server: JudgeServer) -> None:
+    group = worths(0.1, 0.9)
+    for one in group:
+        one.instructions = "Walk to the goal."
+    ruler(client(server.url))(group)
+    assert [m["content"] for m in server.requests[0].context] == ["Walk to the goal.", START]
