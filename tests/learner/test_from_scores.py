@@ -22,7 +22,7 @@ from tests.building import config, episode, policy_of
 
 CPU = torch.device("cpu")
 ADAM = AdamW(learning_rate=0.01, beta1=0.9, beta2=0.99, epsilon=1e-8, weight_decay=0.0, max_grad_norm=1.0)
-MODELS = [
+MODELS: list[ScorerAlgorithm] = [
     RewardModel(optimizer=ADAM, data="", batch=4, margin=0.1, center=0.01),
     ProgressModel(optimizer=ADAM),
 ]
@@ -82,7 +82,8 @@ def test_a_scorer_learns_which_is_better_and_the_policy_stays(algorithm: ScorerA
 
 def test_the_first_step_has_the_gradient_of_the_loss() -> None:
     """With a head of 0 only the head has a gradient: the mean over pairs of (P(c > r) - 1) * (h_c - h_r)."""
-    algorithm = replace(MODELS[0], margin=0.0, center=0.0, optimizer=replace(ADAM, max_grad_norm=1e9))
+    unclipped = replace(ADAM, max_grad_norm=1e9)
+    algorithm = RewardModel(optimizer=unclipped, data="", batch=4, margin=0.0, center=0.0)
     policy = policy_of(config("evolution=none"), 1)
     learner = Learner(policy, algorithm, Processes(cpu=True), 4096)
     batch = batch_of(material(0), 1, CPU)
