@@ -1,1 +1,1 @@
-"""Learning: `scoring` episodes · `batch` of rows · `learner` one update · `optimizer` · `diagnostics`"""
+"""Learning: `scoring` episodes · `batch` of rows · `learner` one update, `from_…` what · `pairs` · `optimizer` · `diagnostics`"""

@@ -2,7 +2,8 @@
 
 run          start a run or go on with one: folder, trackers, checkpoints, result
 training     the loop: stages of generations of updates, an evolution step after each
-evaluate     what the members are worth, on common tasks
+measures     what the members are worth: success, or how well scorers order episodes
+evaluate     plays episodes, for training and on common tasks
 tasks        which tasks are for training, for fitness, for the result
 metrics      what the episodes of an update were like
 progress     how far a run is, everything but tensors
