@@ -1,1 +1,2 @@
-"""Learning: `scoring` episodes · `batch` of rows · `learner` one update, `from_…` what · `pairs` · `optimizer` · `diagnostics`"""
+"""Learning: `scoring` episodes · `batch` of rows · `learner` one update, `from_…` what · `pairs` · `optimizer` ·
+`diagnostics`"""
