@@ -49,11 +49,22 @@ class Learner:
             assert policy.critic is not None
             self.critic_optimizer = PopulationAdamW(policy.critic)
 
-    def gather(self, parent_N: Tensor) -> None:
-        self.optimizer.gather(parent_N)
+    def gather(self, parent_M: Tensor) -> None:
+        """Row i of all that is carried becomes what row parent_M[i] was; there may be fewer rows than before."""
+        self.optimizer.gather(parent_M)
         if self.critic_optimizer is not None:
-            self.critic_optimizer.gather(parent_N)
-        self.memory = {name: column[parent_N] for name, column in self.memory.items()}
+            self.critic_optimizer.gather(parent_M)
+        self.memory = {name: column[parent_M] for name, column in self.memory.items()}
+
+    def restart(self, member: int) -> None:
+        """Forget what is carried of a member."""
+        for optimizer in (self.optimizer, self.critic_optimizer):
+            if optimizer is not None:
+                optimizer.restart(member)
+        if isinstance(self.algorithm, PolicyGradient):
+            fresh = beginning(self.algorithm, self.policy.members, self.policy.base.device)
+            for name, column in self.memory.items():
+                column[member] = fresh[name][member]
 
     def tensors(self) -> dict[str, Tensor]:
         """State of the optimisers and the memory, by dotted name."""

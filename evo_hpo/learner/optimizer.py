@@ -62,9 +62,15 @@ class PopulationAdamW:
         return norm_N, steps_N
 
     @torch.no_grad()
-    def gather(self, parent_N: Tensor) -> None:
-        """Row i becomes what row parent_N[i] was: a clone continues with its parent's moments and step count."""
-        self.first, self.second, self.count = self.first[parent_N], self.second[parent_N], self.count[parent_N]
+    def gather(self, parent_M: Tensor) -> None:
+        """Row i becomes what row parent_M[i] was: a clone continues with its parent's moments and step count."""
+        self.first, self.second, self.count = self.first[parent_M], self.second[parent_M], self.count[parent_M]
+
+    @torch.no_grad()
+    def restart(self, member: int) -> None:
+        """Forget what is known of a member."""
+        for column in (self.first, self.second, self.count):
+            column[member] = 0
 
     def state(self) -> dict[str, Tensor]:
         return {"first": self.first, "second": self.second, "count": self.count}

@@ -134,12 +134,17 @@ def initialise(block: Block, seeds: Sequence[int]) -> None:
     Each member draws from its own seed, so its start does not depend on who else is in the population.
     """
     for member, seed in enumerate(seeds):
-        generator = torch.Generator().manual_seed(seed)
-        for name, view in block.views.items():
-            if name.endswith(".A"):
-                size_in = view.shape[1]
-                bound = 1 / math.sqrt(size_in)
-                value = torch.rand(view.shape[1:], generator=generator) * 2 * bound - bound
-                view.data[member].copy_(value)
-            else:
-                view.data[member].zero_()
+        initialise_member(block, member, seed)
+
+
+def initialise_member(block: Block, member: int, seed: int) -> None:
+    """`initialise` for one member."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, view in block.views.items():
+        if name.endswith(".A"):
+            size_in = view.shape[1]
+            bound = 1 / math.sqrt(size_in)
+            value = torch.rand(view.shape[1:], generator=generator) * 2 * bound - bound
+            view.data[member].copy_(value)
+        else:
+            view.data[member].zero_()

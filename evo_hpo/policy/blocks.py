@@ -52,9 +52,17 @@ class Block:
         self.data.copy_(matrix)
 
     @torch.no_grad()
-    def gather(self, parent_N: Tensor) -> None:
-        """Row i becomes what row parent_N[i] was."""
-        self.data.copy_(self.data[parent_N])
+    def gather(self, parent_M: Tensor) -> None:
+        """Row i becomes what row parent_M[i] was. With fewer rows than before the block shrinks, and has new views."""
+        if len(parent_M) == self.members:
+            self.data.copy_(self.data[parent_M])
+            return
+        frozen = [name for name, view in self.views.items() if not view.requires_grad]
+        smaller = Block(self.shapes, len(parent_M), self.data.device)
+        smaller.data.copy_(self.data[parent_M])
+        self.data, self.grad, self.views = smaller.data, smaller.grad, smaller.views
+        for name in frozen:
+            self.views[name].requires_grad_(False)
 
     def of_member(self, member: int) -> dict[str, Tensor]:
         """name -> [*shape], detached copies."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from evo_hpo.config.schema import ModelConfig
-from evo_hpo.policy.adapters import LoraShape, Router, adapter_shapes, initialise, target_modules
+from evo_hpo.policy.adapters import LoraShape, Router, adapter_shapes, initialise, initialise_member, target_modules
 from evo_hpo.policy.base import Base
 from evo_hpo.policy.blocks import BaseBlock, Block
 from evo_hpo.policy.noise import key
@@ -84,11 +84,33 @@ class Policy:
         self.critic = Block(shapes, self.members, self.base.device)
         initialise(self.critic, [key(self.seed, "critic", slot) % 2**63 for slot in self.slots])
 
-    def gather(self, parent_N: Tensor) -> None:
-        """Row i of every block becomes what row parent_N[i] was."""
+    def gather(self, parent_M: Tensor, slots: Sequence[int] | None = None) -> None:
+        """Row i of every block becomes what row parent_M[i] was.
+
+        Args:
+            parent_M: [M] rows; M may be smaller than the population, which then shrinks.
+            slots: [M] which slot each member fills from now on; None: those of before.
+        """
         for block in (self.block, self.reference, self.critic):
             if block is not None:
-                block.gather(parent_N)
+                block.gather(parent_M)
+        if slots is not None:
+            self.slots = list(slots)
+
+    def restart(self, member: int, purpose: int) -> None:
+        """Put a member back to where its reference is (else to fresh adapters), with a critic that knows nothing.
+
+        Args:
+            purpose: makes the fresh numbers differ from those of another restart.
+        """
+        slot = self.slots[member]
+        fresh = [key(self.seed, name, slot, purpose) % 2**63 for name in ("adapter", "critic")]
+        for block, seed in ((self.block, fresh[0]), (self.critic, fresh[1])):
+            if block is not None:
+                initialise_member(block, member, seed)
+        if self.reference is not None:
+            with torch.no_grad():
+                self.block.data[member] = self.reference.data[member]
 
     @contextmanager
     def acting(self, role: Role) -> Iterator[None]:

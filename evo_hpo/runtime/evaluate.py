@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from envs.core import Environment, Episode
 from evo_hpo.config.schema import Config
@@ -26,14 +27,19 @@ class Success:
     low: float
     high: float
     episodes: int
+    results: tuple[float, ...] = ()  # mean of each task, in the order of the tasks; NaN where it could not be played
 
     @classmethod
     def of(cls, episodes: list[Episode]) -> Success:
         played = [episode for episode in episodes if not episode.failed]
+        by_task: dict[int, list[float]] = {episode.group: [] for episode in episodes}
+        for episode in played:
+            by_task[episode.group].append(float(episode.success))
+        results = tuple(fmean(seen) if seen else math.nan for _, seen in sorted(by_task.items()))
         if not played:
-            return cls(math.nan, math.nan, math.nan, 0)
+            return cls(math.nan, math.nan, math.nan, 0, results)
         rate, low, high = wilson(sum(episode.success for episode in played), len(played))
-        return cls(rate, low, high, len(played))
+        return cls(rate, low, high, len(played), results)
 
 
 class Player:
@@ -94,13 +100,22 @@ class Player:
         ]
         return self.play(assignments, sampling, version)
 
-    def fitness(self, tasks: list[int], generation: int) -> tuple[list[Success], list[Episode]]:
-        """Success of every member on the same tasks; the noise depends on task and generation, not on the member."""
+    def fitness(
+        self, tasks: list[int], generation: int, members: Sequence[int] | None = None, again: int = 0
+    ) -> tuple[list[Success], list[Episode]]:
+        """Success of every member on the same tasks; the noise depends on task and generation, not on the member.
+
+        Args:
+            members: those that play; None: all. Nothing is known of the others.
+            again: how many times they were already asked in this generation; the noise is new each time.
+        """
+        more = [again] if again else []
         assignments = [
-            Assignment(m, g, task, key(self.config.seed, "fitness", generation, task, i))
+            Assignment(m, g, task, key(self.config.seed, "fitness", generation, task, i, *more))
             for g, task in enumerate(tasks)
             for i in range(self.config.evaluation.repeats)
             for m in range(self.policy.members)
+            if members is None or m in members
         ]
         episodes = self.play(assignments, self._evaluation(), 0)
         return [Success.of([e for e in episodes if e.member == m]) for m in range(self.policy.members)], episodes

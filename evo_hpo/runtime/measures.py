@@ -35,8 +35,10 @@ class Measure(ABC):
     about: str = "success"  # what the share is of
 
     @abstractmethod
-    def fitness(self, learner: Learner | None, generation: int) -> tuple[list[Success], list[Episode]]:
-        """One per member, and the episodes that were played for it."""
+    def fitness(
+        self, learner: Learner | None, generation: int, members: Sequence[int] | None = None, again: int = 0
+    ) -> tuple[list[Success], list[Episode]]:
+        """One per member, and the episodes that were played for it; `members` and `again` as in `Player.fitness`."""
 
     @abstractmethod
     def start(self) -> tuple[Success, Success]:
@@ -64,8 +66,10 @@ class Played(Measure):
         self.fitness_tasks = tasks.of("fitness", config.evaluation.tasks)
         self.final_tasks = tasks.of("final", config.evaluation.final_tasks)
 
-    def fitness(self, learner: Learner | None, generation: int) -> tuple[list[Success], list[Episode]]:
-        return self.player.fitness(self.fitness_tasks, generation)
+    def fitness(
+        self, learner: Learner | None, generation: int, members: Sequence[int] | None = None, again: int = 0
+    ) -> tuple[list[Success], list[Episode]]:
+        return self.player.fitness(self.fitness_tasks, generation, members, again)
 
     def start(self) -> tuple[Success, Success]:
         return self.player.final(self.final_tasks)[0], self.player.final(self.fitness_tasks)[0]
@@ -90,26 +94,27 @@ class Ordered(Measure):
 
     def __init__(self, config: Config, algorithm: ScorerAlgorithm, player: Player, tasks: Tasks) -> None:
         self.config, self.algorithm, self.player = config, algorithm, player
-        self.members = player.policy.members
         self.pairs = Pairs(config, algorithm, player) if isinstance(algorithm, RewardModel) else None
         self.played = None if self.pairs else Played(config, player, tasks)
         if self.played is not None:
             self.of = self.played.of
         self._details: dict[str, Any] = {}
 
-    def fitness(self, learner: Learner | None, generation: int) -> tuple[list[Success], list[Episode]]:
+    def fitness(
+        self, learner: Learner | None, generation: int, members: Sequence[int] | None = None, again: int = 0
+    ) -> tuple[list[Success], list[Episode]]:
         if self.pairs is not None:
             scored, episodes = self.pairs.held_out("fitness", for_all=True), list[Episode]()
         else:
             assert self.played is not None
-            _, episodes = self.played.fitness(None, generation)
+            _, episodes = self.played.fitness(None, generation, members, again)
             scored = score(episodes, self.config.reward, self.config.granularity, 0, self.player.processes)
         better_Q, worse_Q, member_Q, episodes_N, _ = self._ranked(learner, scored)
         order_Q = right_order(better_Q, worse_Q)
         found = []
-        for member in range(self.members):
+        for member in range(self.player.policy.members):
             mine_Q = order_Q[member_Q == member]
-            found.append(_success(mine_Q, episodes_N[member]))
+            found.append(_success(mine_Q, episodes_N[member], paired=self.pairs is not None))
         return found, episodes
 
     def start(self) -> tuple[Success, Success]:
@@ -153,7 +158,7 @@ class Ordered(Measure):
         if not scored.episodes:
             raise UserError("not one held-out episode could be played; look at `error` in episodes.jsonl")
         policy = self.player.policy
-        batch = batch_of(scored, self.members, policy.base.device)
+        batch = batch_of(scored, policy.members, policy.base.device)
         score_K = torch.zeros(len(batch.turns.index_K), device=policy.base.device)
         if learner is not None:
             score_K = scores(learner.passes, batch)
@@ -161,7 +166,7 @@ class Ordered(Measure):
         if together:
             turns = replace(turns, member_E=torch.zeros_like(turns.member_E))
         better_Q, worse_Q, member_Q = self.algorithm.ranked(score_K, turns)
-        counted = turns.member_E.bincount(minlength=self.members)
+        counted = turns.member_E.bincount(minlength=policy.members)
         halves = 2 if self.pairs is not None else 1
         return better_Q, worse_Q, member_Q, (counted // halves).tolist(), score_K
 
@@ -170,7 +175,7 @@ class Pairs:
     """Preference pairs, encoded once: those to learn from and the two held-out parts."""
 
     def __init__(self, config: Config, algorithm: RewardModel, player: Player) -> None:
-        self.config, self.algorithm, self.members = config, algorithm, player.policy.members
+        self.config, self.algorithm, self.policy = config, algorithm, player.policy
         self.parts = split(read_pairs(algorithm.data), config.evaluation.held_out)
         self._chat, self._encoded = player.policy.base.chat, dict[str, tuple[Episode, Episode]]()
 
@@ -190,10 +195,11 @@ class Pairs:
 
     def _scored(self, pairs: Sequence[Pair], for_all: bool) -> Scored:
         episodes: list[Episode] = []
+        members = self.policy.members
         for group, pair in enumerate(pairs):
             if pair.where not in self._encoded:
                 self._encoded[pair.where] = episodes_of(pair, self._chat, 0, self.config.rollout.max_context)
-            for member in range(self.members) if for_all else [group % self.members]:
+            for member in range(members) if for_all else [group % members]:
                 for one in self._encoded[pair.where]:
                     episodes.append(Episode(one.task, member, group, one.turns, one.stop))
         outcomes = [1.0, 0.0] * (len(episodes) // 2)
@@ -241,10 +247,14 @@ def calibration(margin_Q: Tensor) -> dict[str, float]:
     }
 
 
-def _success(order_Q: Tensor, count: int) -> Success:
-    """The share in the right order, with the interval of `count` independent ones."""
+def _success(order_Q: Tensor, count: int, paired: bool = False) -> Success:
+    """The share in the right order, with the interval of `count` independent ones.
+
+    Args:
+        paired: what is compared is the same for every member, so that each comparison is a result of its own.
+    """
     if not order_Q.numel() or not count or not order_Q.isfinite().all():
         return Success(float("nan"), float("nan"), float("nan"), 0)
     rate = float(order_Q.mean())
     _, low, high = wilson(rate * count, count)
-    return Success(rate, low, high, count)
+    return Success(rate, low, high, count, tuple(order_Q.tolist()) if paired else (rate,))

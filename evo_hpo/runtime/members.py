@@ -63,10 +63,12 @@ def stored_member(run: Path, member: str) -> Stored:
         raise UserError(f"{run} has no intact checkpoint, so none of its members can be loaded; resume the run first")
     checkpoint = checkpoints.load(intact[-1])
     refuse_foreign(checkpoint, run)
-    number = _number(member, Progress.of(checkpoint.state["progress"]), config.evolution.population, run)
-    policy = population_of(config, processes_of(config).device, 1, [number])
-    policy.block.load(checkpoint.tensors["policy"][number : number + 1])
-    return Stored(config, policy, f"member {number} after {checkpoint.generation} generations")
+    progress = Progress.of(checkpoint.state["progress"])
+    place = _place(member, progress, run)
+    slot = progress.slots[place]
+    policy = population_of(config, processes_of(config).device, 1, [slot])
+    policy.block.load(checkpoint.tensors["policy"][place : place + 1])
+    return Stored(config, policy, f"member {slot} after {checkpoint.generation} generations")
 
 
 def trains_scorers(config: Config) -> bool:
@@ -75,12 +77,12 @@ def trains_scorers(config: Config) -> bool:
     return any(pipeline.stages[name].algorithm.trains_scorer for name in pipeline.order)
 
 
-def _number(member: str, progress: Progress, members: int, run: Path) -> int:
+def _place(member: str, progress: Progress, run: Path) -> int:
     if member == BEST:
         return progress.best()
-    if int(member) >= members:
-        raise UserError(f"{run} has no member {member}; its members are 0 to {members - 1}")
-    return int(member)
+    if int(member) not in progress.slots:
+        raise UserError(f"{run} has no member {member}; its members are {', '.join(map(str, progress.slots))}")
+    return progress.slots.index(int(member))
 
 
 def _from_folder(config: Config, folder: Path) -> Policy:

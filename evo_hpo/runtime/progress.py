@@ -17,11 +17,12 @@ class Progress:
     policy_tokens: int = 0
     environment_turns: int = 0
     seconds: float = 0.0
+    slots: list[int] = field(default_factory=list)  # those that are still filled, in the order of the members
     values: dict[str, list[Any]] = field(default_factory=dict)  # evolving key -> value of each member
     condemned: dict[str, str] = field(default_factory=dict)  # member -> why it loses the next selection
     fitness: list[list[float | None]] = field(default_factory=list)  # [rate, low, high] of each member, last generation
     base: dict[str, Any] = field(default_factory=dict)  # success of the base on the final tasks, and its fitness
-    history: list[dict[str, Any]] = field(default_factory=list)  # per generation: stage, values, parents, fitness
+    history: list[dict[str, Any]] = field(default_factory=list)  # a `selection` entry for each generation
     reward: dict[str, Any] = field(default_factory=dict)  # what the reward must know when it goes on (money spent, say)
     alarms: list[dict[str, Any]] = field(default_factory=list)
 
@@ -61,7 +62,7 @@ class Progress:
                     "generation": number,
                     "stage": entry["stage"],
                     "updates": entry["updates"],
-                    "member": slot,
+                    "member": entry["slots"][slot],
                     "hyperparameters": {key: column[slot] for key, column in entry["values"].items()},
                 }
             )

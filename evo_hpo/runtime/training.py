@@ -19,12 +19,9 @@ from envs.core import Episode
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.schema import Config, StageConfig
 from evo_hpo.evolution import hyperparameters
-from evo_hpo.evolution.space import spread
-from evo_hpo.evolution.strategies import Fate
 from evo_hpo.learner.diagnostics import by_member
 from evo_hpo.learner.learner import Learner
 from evo_hpo.learner.scoring import Scored, score
-from evo_hpo.policy.noise import generator, key
 from evo_hpo.policy.policy import Policy
 from evo_hpo.policy.sampling import Sampling
 from evo_hpo.policy.scorers import BaseModels
@@ -36,11 +33,11 @@ from evo_hpo.runtime.measures import Measure, Ordered, Played, batch_of
 from evo_hpo.runtime.metrics import contradictions, episode_metrics, turn_outcome_correlation
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
+from evo_hpo.runtime.selection import evolve, first_values
 from evo_hpo.runtime.tasks import Tasks
 from evo_hpo.tracking.alarms import REPLACEABLE, Watch
-from evo_hpo.tracking.core import Alarm, GenerationRecord, MemberGeneration, MemberUpdate, Trackers, UpdateRecord
+from evo_hpo.tracking.core import Alarm, GenerationRecord, MemberUpdate, Trackers, UpdateRecord
 from evo_hpo.tracking.hacking import EXPLAINED
-from evo_hpo.tracking.progress import number, short_names
 from evo_hpo.tracking.transcripts import UNSCORED, transcript
 
 
@@ -91,6 +88,8 @@ class Training:
         self.progress = progress
         self.watch.load_state_dict(watch)
         self.config.reward.load_state(progress.reward)
+        if progress.slots:
+            self.policy.gather(torch.arange(len(progress.slots), device=self.policy.base.device), progress.slots)
         self.policy.block.load(tensors["policy"])
         if "reference" in tensors:
             self.policy.freeze_reference()
@@ -142,7 +141,8 @@ class Training:
         return self.config.pipeline.stages[self.config.pipeline.order[self.progress.stage]]
 
     @property
-    def _stage_name(self) -> str:
+    def stage_name(self) -> str:
+        """Its name in the pipeline."""
         return self.config.pipeline.order[self.progress.stage]
 
     @property
@@ -165,17 +165,7 @@ class Training:
         algorithm: Algorithm = self.stage.algorithm
         self.learner = self._learner()
         own = hyperparameters.of_stage(algorithm, self.config.rollout)
-        space = {name: dimension for name, dimension in self.config.evolution.space.items() if name in own}
-        members = self.policy.members
-        if not self.stage.evolve:
-            self.progress.values = {}
-        elif self.config.evolution.spread:
-            everybody = spread(space, own, self.config.evolution.population, key(self.config.seed, "spread") % 2**31)
-            self.progress.values = {
-                name: [column[slot] for slot in self.policy.slots] for name, column in everybody.items()
-            }
-        else:
-            self.progress.values = {name: [own[name]] * members for name in sorted(space)}
+        self.progress.values = first_values(self, own) if self.stage.evolve else {}
 
     def _generation(self) -> None:
         progress = self.progress
@@ -219,7 +209,8 @@ class Training:
                 one.pop("reward_std", None)
         if algorithm.learns_from == "pairs":  # nothing was played, so nothing succeeded
             of_episodes = [{} for _ in of_episodes]
-        members = [MemberUpdate(m, measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))]
+        slots = self.policy.slots
+        members = [MemberUpdate(slots[m], measured | of_episodes[m]) for m, measured in enumerate(by_member(metrics))]
         self._remember(scored)
         for part in members:
             if config.reward.kl_budget is not None:
@@ -227,7 +218,7 @@ class Training:
             if part.metrics["finite"] == 0:
                 progress.condemn(part.member, "one of its updates was not finite")
         record = UpdateRecord(
-            self._stage_name,
+            self.stage_name,
             progress.generation,
             progress.update,
             members,
@@ -259,7 +250,7 @@ class Training:
     def _with_examples(self, alarm: Alarm, scored: Scored) -> Alarm:
         """The alarm with the episodes in which reward and outcome disagree most; their transcripts are kept."""
         assert alarm.member is not None
-        places = contradictions(scored, alarm.member)
+        places = contradictions(scored, self.policy.slots.index(alarm.member))
         episodes = [scored.episodes[i] for i in places]
         self._send_episodes("alarm", episodes, [scored.scores[i].outcome for i in places])
         tasks = ", ".join(str(episode.task) for episode in episodes)
@@ -296,70 +287,19 @@ class Training:
         return episodes, score(episodes, config.reward, config.granularity, progress.update, self.processes)
 
     def _evolve(self, fitness: list[Success]) -> None:
-        progress, config = self.progress, self.config
-        assert self.learner is not None
-        members = self.policy.members
-        condemned = [progress.condemned.get(str(m)) for m in range(members)]
-        rates = [math.nan if condemned[m] else fitness[m].rate for m in range(members)]
-        last = progress.stage_generation + 1 == self.stage.generations
-        if self.stage.evolve and not last:
-            rng = generator(config.seed, "evolution", progress.generation)
-            fates = config.evolution.strategy.select(rates, rng)
-        else:
-            reason = "the stage ends here" if self.stage.evolve else "this stage does not evolve"
-            fates = [Fate(m, "kept", False, reason) for m in range(members)]
-        before = [{name: column[m] for name, column in progress.values.items()} for m in range(members)]
-        after = []
-        for m, fate in enumerate(fates):
-            values = dict(before[fate.parent])
-            if fate.explore:
-                rng = generator(config.seed, "mutation", progress.generation, self.policy.slots[m])
-                values = config.evolution.strategy.explore(values, config.evolution.space, rng)
-            after.append(values)
-        parents = torch.tensor([fate.parent for fate in fates], device=self.policy.base.device)
-        self.policy.gather(parents)
-        self.learner.gather(parents)
-        progress.history.append(
-            {
-                "stage": self._stage_name,
-                "updates": self.stage.updates,
-                "values": progress.values,
-                "parents": [fate.parent for fate in fates],
-                "fitness": [_number(rate) for rate in rates],
-            }
-        )
-        progress.values = {name: [after[m][name] for m in range(members)] for name in progress.values}
-        progress.fitness = [
-            [_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in range(members)
-        ]
-        if self.stage.evolve and not last:
-            progress.condemned = {}
-        progress.reward = config.reward.state()
-        trained = self.policy.critic if self.stage.algorithm.trains_scorer else self.policy.block
-        assert trained is not None
+        progress = self.progress
         correlations = [turn_outcome_correlation(pairs) for pairs in self._paid]
-        paid = [{} if rho is None else {"turn_outcome_correlation": rho} for rho in correlations]
-        self._paid = [[] for _ in range(members)]
+        members = [
+            part if rho is None else replace(part, metrics={"turn_outcome_correlation": rho})
+            for part, rho in zip(evolve(self, fitness), correlations, strict=True)
+        ]
+        self._paid = [[] for _ in range(self.policy.members)]
+        progress.reward = self.config.reward.state()
         record = GenerationRecord(
-            stage=self._stage_name,
+            stage=self.stage_name,
             generation=progress.generation,
             update=progress.update,
-            members=[
-                MemberGeneration(
-                    member=m,
-                    fitness=rates[m],
-                    low=fitness[m].low,
-                    high=fitness[m].high,
-                    hyperparameters=before[m],
-                    parent=fates[m].parent,
-                    event=fates[m].event,
-                    next_hyperparameters=after[m],
-                    text=_in_words(m, fates[m], [one.rate for one in fitness], condemned[m], before, after),
-                    metrics=paid[m],
-                    checksum=trained.checksum(m),
-                )
-                for m in range(members)
-            ],
+            members=members,
             seconds=self.seconds,
             policy_tokens=progress.policy_tokens,
             environment_turns=progress.environment_turns,
@@ -368,6 +308,33 @@ class Training:
         progress.stage_generation += 1
         self.trackers.generation(record)
         self.watch.generation(record)
+
+    # ---- what evolution asks for ----
+
+    def evaluate_again(self, members: Sequence[int], again: int) -> list[list[float]]:
+        """Results of some members on the common tasks, under noise that is common to them and new."""
+        found, episodes = self.measure.fitness(self.learner, self.progress.generation, members, again)
+        self._count(episodes)
+        return [list(found[member].results) for member in members]
+
+    def regroup(self, parents: Sequence[int], slots: Sequence[int]) -> None:
+        """Member i becomes what member parents[i] was, in the slot slots[i]; there may be fewer than before."""
+        assert self.learner is not None
+        index = torch.tensor(parents, device=self.policy.base.device)
+        self.policy.gather(index, slots)
+        self.learner.gather(index)
+
+    def restart(self, member: int) -> None:
+        """Put a member back to where the run began, with an optimiser that knows nothing."""
+        assert self.learner is not None
+        self.policy.restart(member, self.progress.generation)
+        self.learner.restart(member)
+
+    def checksums(self) -> list[str]:
+        """Of what is trained of every member."""
+        trained = self.policy.critic if self.stage.algorithm.trains_scorer else self.policy.block
+        assert trained is not None
+        return [trained.checksum(m) for m in range(self.policy.members)]
 
     # ---- the end ----
 
@@ -387,7 +354,7 @@ class Training:
             "seed": self.config.seed,
             "base": progress.base,
             "best": _interval(final)
-            | {"member": best, "hyperparameters": {k: v[best] for k, v in progress.values.items()}},
+            | {"member": self.policy.slots[best], "hyperparameters": {k: v[best] for k, v in progress.values.items()}},
             "gain": _number(
                 final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)
             ),
@@ -400,7 +367,7 @@ class Training:
             "environment_turns": progress.environment_turns,
             "generations": progress.generation,
             "updates": progress.update,
-            "population": self.policy.members,
+            "population": self.config.evolution.population,
             "alarms": progress.alarms,
         }
 
@@ -413,7 +380,11 @@ class Training:
         if self.processes.main and self.config.tracker.episodes:
             given = outcomes or [None] * len(episodes)
             update = self.progress.update if split in ("train", UNSCORED, "alarm") else None
-            transcripts = [transcript(e, outcome, update) for e, outcome in zip(episodes, given, strict=True)]
+            slots = self.policy.slots
+            transcripts = [
+                transcript(e, outcome, update) | {"member": slots[e.member]}
+                for e, outcome in zip(episodes, given, strict=True)
+            ]
             self.trackers.episodes(self.progress.generation, split, transcripts)
 
 
@@ -428,26 +399,3 @@ def _interval(success: Success) -> dict[str, Any]:
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _in_words(
-    member: int,
-    fate: Fate,
-    rates: list[float],
-    condemned: str | None,
-    before: list[dict[str, Any]],
-    after: list[dict[str, Any]],
-) -> str:
-    """The decision as a sentence; `condemned` is why the member's fitness did not count."""
-    own = "no usable fitness" if math.isnan(rates[member]) else f"fitness {rates[member]:.3f}"
-    if fate.parent == member:
-        reason = f"{condemned}, and {fate.reason}" if condemned else fate.reason
-        return f"member {member} ({own}) stays: {reason}"
-    reason = condemned or fate.reason
-    old, names = before[fate.parent], short_names(sorted(after[member]))
-    changes = [
-        f"{names[name]} {number(old[name])} to {number(new)}" for name, new in after[member].items() if new != old[name]
-    ]
-    moved = f"; {', '.join(changes)}" if changes else ""
-    donor = f"member {fate.parent} (fitness {rates[fate.parent]:.3f})"
-    return f"member {member} ({own}) becomes a copy of {donor}: {reason}{moved}"

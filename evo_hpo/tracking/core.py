@@ -54,11 +54,12 @@ class MemberGeneration:
     high: float
     hyperparameters: dict[str, Any]  # that this generation was trained with
     parent: int  # whose weights fill this slot from now on (itself if kept)
-    event: str  # kept | elite | cloned | rescued
+    event: str  # an `evolution.strategies.core.Event`
     next_hyperparameters: dict[str, Any]
     text: str  # the decision in plain words
     checksum: str = ""  # sha256 (first 16 hex) of the weights that fill the slot from now on
     metrics: dict[str, float] = field(default_factory=dict)  # of all episodes the generation learned from
+    better: float | None = None  # probability that the parent is better than what filled the slot, where it was asked
 
 
 @dataclass(frozen=True)

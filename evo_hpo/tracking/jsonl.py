@@ -84,6 +84,7 @@ class JsonlTracker(Tracker):
                     "parent": member.parent,
                     "text": member.text,
                     "fitness": member.fitness,
+                    "better": member.better,
                     "before": member.hyperparameters,
                     "after": member.next_hyperparameters,
                     "checksum": member.checksum,

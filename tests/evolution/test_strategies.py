@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo_hpo.config.schema import Dimension
-from evo_hpo.evolution.strategies import Fate, NoEvolution, Strategy, Tournament, Truncation
+from evo_hpo.evolution.strategies import Fate, NoEvolution, Standing, Strategy, Tournament, Truncation
 
 NAN = math.nan
 TRUNCATION = Truncation(quantile=0.25, elites=1, resample=0.25, mutated_keys=0)
@@ -22,7 +22,7 @@ RAY_FITNESS = [0.62, 0.1, 0.55, 0.31, 0.7, 0.05, 0.44, 0.28]
 
 
 def fates(strategy: Strategy, fitness: Sequence[float], seed: int = 0) -> list[Fate]:
-    return strategy.select(fitness, np.random.default_rng(seed))
+    return strategy.select(Standing.of(fitness), np.random.default_rng(seed))
 
 
 def replaced(found: list[Fate]) -> list[int]:
@@ -130,7 +130,8 @@ def test_a_clone_explores_inside_the_space(strategy: Strategy) -> None:
     space = {"rate": Dimension("float", low=1e-4, high=1e-2, log=True)}
     generator = np.random.default_rng(0)
     for _ in range(50):
-        found = strategy.explore({"rate": 1e-2, "other": 1}, space, generator)
+        children = {3: {"rate": 1e-2, "other": 1}}
+        found = strategy.explore(children, Standing.of([0.0], space=space), lambda member: generator)[3]
         assert found["other"] == 1
         assert 1e-4 <= found["rate"] <= 1e-2 and found["rate"] != 1e-2
 
@@ -200,7 +201,7 @@ def test_how_often_each_rank_wins_its_slot_in_a_tournament_of_two_among_four() -
     generator = np.random.default_rng(0)
     parents: dict[int, Counter[int]] = {slot: Counter() for slot in range(4)}
     for _ in range(rounds):
-        for slot, fate in enumerate(TOURNAMENT.select(fitness, generator)):
+        for slot, fate in enumerate(TOURNAMENT.select(Standing.of(fitness), generator)):
             parents[slot][fate.parent] += 1
     for slot, chances in expected.items():
         assert set(parents[slot]) == set(chances)
@@ -212,7 +213,7 @@ def test_how_often_each_rank_wins_its_slot_in_a_tournament_of_two_among_four() -
 def test_a_tournament_of_one_draws_a_random_opponent() -> None:
     strategy = Tournament(size=1, elites=1, resample=0.0, mutated_keys=0)
     generator = np.random.default_rng(0)
-    lost = sum(strategy.select([0.0, 1.0], generator)[0].parent for _ in range(2000))
+    lost = sum(strategy.select(Standing.of([0.0, 1.0]), generator)[0].parent for _ in range(2000))
     assert lost / 2000 == pytest.approx(0.5, abs=0.05)
 
 
@@ -234,4 +235,4 @@ def test_without_evolution_everybody_stays_whatever_the_fitness() -> None:
     found = fates(NoEvolution(), [0.1, NAN, 0.9])
     assert [fate.parent for fate in found] == [0, 1, 2]
     assert not any(fate.explore for fate in found)
-    assert NoEvolution().explore({"rate": 1.0}, {}, np.random.default_rng(0)) == {"rate": 1.0}
+    assert NoEvolution().explore({0: {"rate": 1.0}}, Standing.of([0.0]), np.random.default_rng) == {0: {"rate": 1.0}}

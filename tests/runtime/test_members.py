@@ -115,7 +115,7 @@ def test_a_target_that_cannot_be_made_is_a_sentence(finished: Path, tmp_path: Pa
 
 
 def test_members_that_are_not_there_are_named(unfinished: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no member 3; its members are 0 to 2"):
+    with pytest.raises(UserError, match="has no member 3; its members are 0, 1, 2"):
         export_member(unfinished, "3", tmp_path / "adapter")
     shutil.rmtree(unfinished / "checkpoints")
     with pytest.raises(UserError, match="has no intact checkpoint, so none of its members can be loaded"):

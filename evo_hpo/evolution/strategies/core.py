@@ -1,46 +1,121 @@
-"""What an evolution strategy is: it reads fitness and says who takes whose place. It sees no weights."""
+"""What an evolution strategy is: it reads how members did and says who takes whose place. It sees no weights."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from evo_hpo.config.schema import Dimension
 from evo_hpo.evolution.space import draw, perturb
 
+Values = dict[str, Any]  # dotted key -> value of one member
+Event = Literal[
+    "kept",  # goes on as it is
+    "elite",  # among the best, and goes on as it is
+    "cloned",  # takes weights, optimiser state and hyperparameters of another
+    "rescued",  # likewise, because its own fitness cannot be used
+    "stepped_back",  # likewise, because a mutation did it no good
+    "injected",  # likewise, with fresh hyperparameters, because the population has become alike
+    "restarted",  # begins anew, from where the run began
+    "retired",  # leaves the population
+]
+
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of one slot."""
+    """What becomes of one member."""
 
     parent: int  # whose weights and hyperparameters fill the slot; itself if nothing changes
-    event: str  # kept | elite | cloned | rescued
+    event: Event
     explore: bool  # whether the hyperparameters are then mutated
     reason: str  # half a sentence, for the lineage
+    better: float | None = None  # probability that the parent is better than what filled the slot, where it was asked
+    values: Values | None = None  # hyperparameters to take instead of the parent's
+
+
+@dataclass(frozen=True)
+class Past:
+    """An earlier generation of the stage. Members are counted in their order at that time."""
+
+    fitness: list[float]
+    values: list[Values]  # that it was trained with
+    parents: list[int]  # of each member of the next generation, its parent in this one
+    events: list[str]  # how each member of the next generation came to be
+    results: list[list[float]] = field(default_factory=list)  # as in `Standing`; kept of the latest one only
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the members stand at the end of a generation.
+
+    Attributes:
+        generation: number of this generation in its stage, from 0.
+        generations: of the stage.
+        fitness: [N] rate on the common tasks; NaN where it cannot be used.
+        results: [N][tasks] mean result of each member on each common task, in [0, 1], NaN where it could not be played.
+        values: [N] hyperparameters that it was trained with.
+        space: what may change, and where it may lie.
+        past: earlier generations of the stage, oldest first.
+        evaluate: plays the common tasks once more with the members given, under new noise that is common to them, and
+            returns their results; it costs what an evaluation costs.
+    """
+
+    generation: int
+    generations: int
+    fitness: list[float]
+    results: list[list[float]]
+    values: list[Values]
+    space: Mapping[str, Dimension]
+    past: list[Past]
+    evaluate: Callable[[Sequence[int]], list[list[float]]]
+
+    @classmethod
+    def of(cls, fitness: Sequence[float], **changes: Any) -> Standing:
+        """The first of two generations, with nothing known but the fitness."""
+        known: dict[str, Any] = {
+            "generation": 0,
+            "generations": 2,
+            "fitness": list(fitness),
+            "results": [[rate] for rate in fitness],
+            "values": [{} for _ in fitness],
+            "space": {},
+            "past": [],
+            "evaluate": lambda members: [[fitness[member]] for member in members],
+        }
+        return cls(**known | changes)
 
 
 class Strategy(ABC):
-    """Base of every strategy. Subclasses are frozen dataclasses; their fields are their YAML keys."""
+    """Base of every strategy. Subclasses are frozen dataclasses; their fields are their YAML keys.
+
+    A strategy keeps nothing between generations: what it must know lies in the standing, so that a resumed run decides
+    as one that was never stopped.
+    """
 
     evolves: ClassVar[bool] = True
 
     @abstractmethod
-    def select(self, fitness: Sequence[float], rng: np.random.Generator) -> list[Fate]:
-        """One fate per slot.
+    def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
+        """One fate per member.
 
         Fitness that is not finite ranks last, never wins, and is replaced if anybody's is finite; ties leave members in
-        place.
+        place; doing nothing is legal.
         """
 
     def explore(
-        self, values: Mapping[str, Any], space: Mapping[str, Dimension], rng: np.random.Generator
-    ) -> dict[str, Any]:
-        """Mutated hyperparameters of a clone."""
-        return dict(values)
+        self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
+    ) -> dict[int, Values]:
+        """New hyperparameters of the members that are to explore.
+
+        Args:
+            children: member -> the values it takes over.
+            rng: member -> its own random numbers, so that nobody's depend on who else explores.
+        """
+        return {member: dict(values) for member, values in children.items()}
 
 
 @dataclass(frozen=True)
@@ -50,9 +125,7 @@ class Mutation:
     resample: float  # chance that a mutated key is drawn anew from the space instead of perturbed
     keys: int  # keys that are mutated at a time; 0: all
 
-    def __call__(
-        self, values: Mapping[str, Any], space: Mapping[str, Dimension], rng: np.random.Generator
-    ) -> dict[str, Any]:
+    def __call__(self, values: Mapping[str, Any], space: Mapping[str, Dimension], rng: np.random.Generator) -> Values:
         result = dict(values)
         names = sorted(name for name in space if name in values)
         if self.keys and len(names) > self.keys:
@@ -63,6 +136,12 @@ class Mutation:
             else:
                 result[name] = perturb(space[name], values[name], rng)
         return result
+
+    def of_all(
+        self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
+    ) -> dict[int, Values]:
+        """As `Strategy.explore`, each child for itself."""
+        return {member: self(values, standing.space, rng(member)) for member, values in children.items()}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from evo_hpo.evolution.strategies.core import Fate, Strategy
+from evo_hpo.evolution.strategies.core import Fate, Standing, Strategy
 
 
 @dataclass(frozen=True)
@@ -17,5 +16,5 @@ class NoEvolution(Strategy):
 
     evolves: ClassVar[bool] = False
 
-    def select(self, fitness: Sequence[float], rng: np.random.Generator) -> list[Fate]:
-        return [Fate(slot, "kept", False, "no evolution") for slot in range(len(fitness))]
+    def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
+        return [Fate(slot, "kept", False, "no evolution") for slot in range(len(standing.fitness))]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from evo_hpo.config.schema import Dimension
-from evo_hpo.evolution.strategies.core import Fate, Mutation, Ranking, Strategy, rescued
+from evo_hpo.evolution.strategies.core import Fate, Mutation, Ranking, Standing, Strategy, Values, rescued
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,8 @@ class Truncation(Strategy):
     resample: Annotated[float, Ge(0), Le(1)]
     mutated_keys: Annotated[int, Ge(0)]
 
-    def select(self, fitness: Sequence[float], rng: np.random.Generator) -> list[Fate]:
+    def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
+        fitness = standing.fitness
         ranking = Ranking.of(fitness, rng)
         size = len(fitness)
         cut = min(math.ceil(round(size * self.quantile, 9)), size // 2)  # 100 * 0.07 is a little more than 7
@@ -50,6 +50,6 @@ class Truncation(Strategy):
         return fates
 
     def explore(
-        self, values: Mapping[str, Any], space: Mapping[str, Dimension], rng: np.random.Generator
-    ) -> dict[str, Any]:
-        return Mutation(self.resample, self.mutated_keys)(values, space, rng)
+        self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
+    ) -> dict[int, Values]:
+        return Mutation(self.resample, self.mutated_keys).of_all(children, standing, rng)

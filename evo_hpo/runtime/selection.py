@@ -1,0 +1,163 @@
+"""The evolution step between two generations: what the strategy decides is done to weights, optimisers and values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from evo_hpo.evolution.space import spread
+from evo_hpo.evolution.strategies import Fate, Past, Standing, Values
+from evo_hpo.policy.noise import generator, key
+from evo_hpo.runtime.evaluate import Success
+from evo_hpo.tracking.core import MemberGeneration
+from evo_hpo.tracking.progress import number, short_names
+
+if TYPE_CHECKING:
+    from evo_hpo.runtime.training import Training
+
+
+def first_values(training: Training, own: Values) -> dict[str, list[Any]]:
+    """key -> value of each member, as a stage begins; the config's own for all where nothing is spread."""
+    config, slots = training.config, training.policy.slots
+    space = {name: dimension for name, dimension in config.evolution.space.items() if name in own}
+    if not config.evolution.spread:
+        return {name: [own[name]] * len(slots) for name in sorted(space)}
+    everybody = spread(space, own, config.evolution.population, key(config.seed, "spread") % 2**31)
+    return {name: [column[slot] for slot in slots] for name, column in everybody.items()}
+
+
+def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGeneration]:
+    """Select, clone and mutate; what became of every member, in their order before.
+
+    The present generation is added to the history of the progress, whose counters stay as they are.
+    """
+    progress, config, stage = training.progress, training.config, training.stage
+    members, slots = len(fitness), list(training.policy.slots)
+    condemned = [progress.condemned.get(str(slot)) for slot in slots]
+    rates = [math.nan if condemned[m] else fitness[m].rate for m in range(members)]
+    last = progress.stage_generation + 1 == stage.generations
+    standing = _standing(training, fitness, rates)
+    if stage.evolve and not last:
+        fates = config.evolution.strategy.select(standing, generator(config.seed, "evolution", progress.generation))
+    else:
+        reason = "the stage ends here" if stage.evolve else "this stage does not evolve"
+        fates = [Fate(m, "kept", False, reason) for m in range(members)]
+    before = standing.values
+    taken = [dict(before[fate.parent] if fate.values is None else fate.values) for fate in fates]
+    exploring = {m: taken[m] for m, fate in enumerate(fates) if fate.explore}
+    explored = config.evolution.strategy.explore(
+        exploring, standing, lambda m: generator(config.seed, "mutation", progress.generation, slots[m])
+    )
+    after = [explored.get(m, values) for m, values in enumerate(taken)]
+    stay = [m for m, fate in enumerate(fates) if fate.event != "retired"]
+    training.regroup([fates[m].parent for m in stay], [slots[m] for m in stay])
+    for place, m in enumerate(stay):
+        if fates[m].event == "restarted":
+            training.restart(place)
+    for entry in progress.history[-1:]:
+        entry.pop("results", None)
+    progress.history.append(
+        {
+            "stage": training.stage_name,
+            "updates": stage.updates,
+            "slots": slots,
+            "values": progress.values,
+            "parents": [fates[m].parent for m in stay],
+            "events": [fates[m].event for m in stay],
+            "fitness": [_number(rate) for rate in rates],
+            "results": [[_number(result) for result in one.results] for one in fitness],
+        }
+    )
+    progress.slots = [slots[m] for m in stay]
+    progress.values = {name: [after[m][name] for m in stay] for name in progress.values}
+    progress.fitness = [[_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in stay]
+    if stage.evolve and not last:
+        progress.condemned = {}
+    checksums = dict(zip(stay, training.checksums(), strict=True))
+    return [
+        MemberGeneration(
+            member=slots[m],
+            fitness=rates[m],
+            low=fitness[m].low,
+            high=fitness[m].high,
+            hyperparameters=before[m],
+            parent=slots[fates[m].parent],
+            event=fates[m].event,
+            next_hyperparameters=after[m],
+            text=_in_words(m, fates[m], slots, [one.rate for one in fitness], condemned[m], before, after),
+            checksum=checksums.get(m, ""),
+            better=fates[m].better,
+        )
+        for m in range(members)
+    ]
+
+
+def _standing(training: Training, fitness: Sequence[Success], rates: list[float]) -> Standing:
+    progress, stage = training.progress, training.stage
+    asked = 0
+
+    def evaluate(members: Sequence[int]) -> list[list[float]]:
+        nonlocal asked
+        asked += 1
+        return training.evaluate_again(members, asked)
+
+    values = progress.values
+    return Standing(
+        generation=progress.stage_generation,
+        generations=stage.generations,
+        fitness=rates,
+        results=[list(one.results) for one in fitness],
+        values=[{name: column[m] for name, column in values.items()} for m in range(len(fitness))],
+        space={name: dimension for name, dimension in training.config.evolution.space.items() if name in values},
+        past=[_past(entry) for entry in progress.history if entry["stage"] == training.stage_name],
+        evaluate=evaluate,
+    )
+
+
+def _past(entry: dict[str, Any]) -> Past:
+    columns = entry["values"]
+    return Past(
+        fitness=[_or_nan(rate) for rate in entry["fitness"]],
+        values=[{name: column[m] for name, column in columns.items()} for m in range(len(entry["fitness"]))],
+        parents=list(entry["parents"]),
+        events=list(entry["events"]),
+        results=[[_or_nan(result) for result in one] for one in entry.get("results", [])],
+    )
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _in_words(
+    member: int,
+    fate: Fate,
+    slots: Sequence[int],
+    rates: Sequence[float],
+    condemned: str | None,
+    before: Sequence[Values],
+    after: Sequence[Values],
+) -> str:
+    """The decision as a sentence; `condemned` is why the member's fitness did not count."""
+    own = "no usable fitness" if math.isnan(rates[member]) else f"fitness {rates[member]:.3f}"
+    who = f"member {slots[member]} ({own})"
+    reason = f"{condemned}, and {fate.reason}" if condemned and fate.parent == member else condemned or fate.reason
+    if fate.event == "retired":
+        return f"{who} retires: {reason}"
+    old, names = before[fate.parent], short_names(sorted(after[member]))
+    changes = [
+        f"{names[name]} {number(old[name])} to {number(new)}" for name, new in after[member].items() if new != old[name]
+    ]
+    moved = f"; {', '.join(changes)}" if changes else ""
+    if fate.event == "restarted":
+        return f"{who} begins anew: {reason}{moved}"
+    if fate.parent == member:
+        return f"{who} stays: {reason}{moved}"
+    donor = f"member {slots[fate.parent]} (fitness {rates[fate.parent]:.3f})"
+    surely = "" if fate.better is None else f", better with probability {fate.better:.2f}"
+    return f"{who} becomes a copy of {donor}{surely}: {reason}{moved}"
