@@ -17,10 +17,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # else the name `algorithms` would be this file
 
@@ -29,12 +29,17 @@ from benchmarks.algorithms_tables import Result, interval, tables
 from evo_hpo.config.errors import UserError
 from evo_hpo.runtime.folder import write_json, write_text
 
+if TYPE_CHECKING:
+    from algorithms.core import Algorithm
+    from evo_hpo.runtime.training import Training
+    from evo_hpo.tracking.core import Tracker
 
-def measure(run: Run) -> dict[str, Any]:
-    """Train and measure one run in this process.
+
+def prepared(run: Run, *trackers: Tracker) -> tuple[Training, Algorithm]:
+    """A run that was never updated yet, and its algorithm.
 
     Raises:
-        UserError: the settings do not go together, or an episode of a member could not be played.
+        UserError: the settings do not go together.
     """
     from evo_hpo.config.build import build
     from evo_hpo.config.compose import compose
@@ -46,13 +51,33 @@ def measure(run: Run) -> dict[str, Any]:
     composed = compose(run.settings)
     config = build(composed.values, composed.provenance, composed.choices)
     processes = processes_of(config)
-    training = Training(config, population_of(config, processes.device), processes, Trackers([]), lambda training: None)
+    population, told = population_of(config, processes.device), Trackers(list(trackers))
+    training = Training(config, population, processes, told, lambda training: None)
     training.prepare()
-    algorithm = hyperparameters.bind(training.stage.algorithm, training.progress.values, processes.device)
+    return training, hyperparameters.bind(training.stage.algorithm, training.progress.values, processes.device)
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Train and measure one run in this process.
+
+    Raises:
+        UserError: the settings do not go together, or an episode of a member could not be played.
+    """
+    training, algorithm = prepared(run)
     progress, started = training.progress, time.process_time()
     while progress.environment_turns < run.turns * run.seeds:
         training.update(algorithm)
     seconds = time.process_time() - started  # of this process, whatever else the machine does
+    return result_of(run, training, seconds)
+
+
+def result_of(run: Run, training: Training, seconds: float) -> dict[str, Any]:
+    """What a trained run leaves, with its success on the final tasks.
+
+    Raises:
+        UserError: an episode of a member could not be played.
+    """
+    progress = training.progress
     finals, _ = training.player.fitness(training.tasks.of("final", run.final_tasks), 0)
     if unplayed := [member for member, final in enumerate(finals) if final.episodes == 0]:
         raise UserError(f"not one final episode of members {unplayed} could be played")
@@ -71,10 +96,10 @@ def measure(run: Run) -> dict[str, Any]:
     }
 
 
-def in_process(run: Run) -> Result:
-    """`measure` in a fresh process with one thread; the reason as a sentence where it fails."""
+def in_process(run: Run, script: Path) -> Result:
+    """What `script --child` measures in a fresh process with one thread; the reason as a sentence where it fails."""
     fields = json.dumps([run.env, list(run.overrides), run.seeds, run.turns, run.final_tasks])
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", fields]
+    command = [sys.executable, str(script.resolve()), "--child", fields]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=one_thread)
     if done.returncode:
@@ -84,16 +109,21 @@ def in_process(run: Run) -> Result:
     return result
 
 
-def child(fields: str) -> None:
+def child(fields: str, measured: Callable[[Run], dict[str, Any]] = measure) -> None:
+    """Print what is measured of one run as the last line, for `in_process`."""
     env, overrides, seeds, turns, final_tasks = json.loads(fields)
     try:
-        print(json.dumps(measure(Run(env, tuple(overrides), seeds, turns, final_tasks)), allow_nan=False))
+        print(json.dumps(measured(Run(env, tuple(overrides), seeds, turns, final_tasks)), allow_nan=False))
     except UserError as error:
         sys.exit(" ".join(str(error).split()))
 
 
-def work(runs: Iterable[Run], folder: Path, jobs: int) -> dict[Run, Result]:
-    """The result of every run: from the folder where it is there, else from a process of its own, `jobs` at a time."""
+def work(runs: Iterable[Run], folder: Path, jobs: int, script: Path = Path(__file__)) -> dict[Run, Result]:
+    """The result of every run: from the folder where it is there, else from a process of its own, `jobs` at a time.
+
+    Args:
+        script: measures a run when it is called with `--child`, as `child` does.
+    """
     results: dict[Run, Result] = {}
     same: dict[str, list[Run]] = {}  # file -> the runs that are this one
     for run in dict.fromkeys(runs):
@@ -111,7 +141,7 @@ def work(runs: Iterable[Run], folder: Path, jobs: int) -> dict[Run, Result]:
     started, amount, left = time.monotonic(), 0, sum(_amount(same[name][0]) for name in todo)
     pool = ThreadPoolExecutor(jobs)
     try:
-        futures: dict[Future[Result], str] = {pool.submit(in_process, same[name][0]): name for name in todo}
+        futures: dict[Future[Result], str] = {pool.submit(in_process, same[name][0], script): name for name in todo}
         for number, future in enumerate(as_completed(futures), 1):
             name = futures[future]
             result = future.result()

@@ -24,7 +24,8 @@ MAIN = (
     "gigpo",
     "sampo",
 )
-NOT_FROM_ROLLOUTS = ("sft",)  # an expert plays its turns, so equal turns would mean nothing
+# An expert plays the turns of sft, and scorers are no agents: equal turns would mean nothing.
+NOT_FROM_ROLLOUTS = ("sft", "reward_model", "progress_model")
 STALE = "rollout.ahead=5"  # the episodes of five updates are sampled at once: ages 0 to 4
 
 

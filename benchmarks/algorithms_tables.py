@@ -80,7 +80,7 @@ def _ranking(title: str, rows: Sequence[tuple[str, Result]], base: Result) -> st
     ]
     for name, result in sorted([*rows, ("**base**", base)], key=place):
         if isinstance(result, str):
-            lines.append(f"| {name} | failed | | | | | | {_cell(result)} |")
+            lines.append(f"| {name} | failed | | | | | | {cell(result)} |")
         else:
             lines.append(_row(name, result))
     return f"## {title}\n\n{held_out}" + "\n".join(lines)
@@ -96,10 +96,11 @@ def _row(name: str, result: dict[str, Any]) -> str:
     bounds = f"{max(0.0, low):.3f} – {min(1.0, high):.3f}"
     seeds = " ".join(f"{rate:.2f}" for rate in success)
     cost = f"{result['turns']:,.0f} | {result['tokens']:,.0f} | {result['seconds']:.0f}"
-    return f"| {name} | {mean:.3f} | {bounds} | {seeds} | {cost} | {_notes(result)} |"
+    return f"| {name} | {mean:.3f} | {bounds} | {seeds} | {cost} | {notes(result)} |"
 
 
-def _notes(result: dict[str, Any]) -> str:
+def notes(result: dict[str, Any]) -> str:
+    """What happened to a run that a reader should know."""
     notes = [f"update of member {member} not finite" for member in result["not_finite"]]
     notes += [f"{count} × {kind.replace('_', ' ')}" for kind, count in sorted(result["alarms"].items())]
     return ", ".join(notes)
@@ -124,7 +125,7 @@ def _orderings(orderings: Sequence[Ordering], pairs: Sequence[tuple[Ordering, st
         start = f"| ({letters[ordering]}) | {env} |"
         if isinstance(better, str) or isinstance(worse, str):
             reason = better if isinstance(better, str) else str(worse)
-            rows.append(f"{start} | | | | | no verdict, a run failed: {_cell(reason)} |")
+            rows.append(f"{start} | | | | | no verdict, a run failed: {cell(reason)} |")
             continue
         difference = [a - b for a, b in zip(better["success"], worse["success"], strict=True)]
         mean, low, high = interval(difference)
@@ -135,5 +136,6 @@ def _orderings(orderings: Sequence[Ordering], pairs: Sequence[tuple[Ordering, st
     return "\n".join(head + claims + rows)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """`text` as it can stand in a table."""
     return text.replace("|", "/")
