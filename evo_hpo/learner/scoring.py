@@ -91,16 +91,14 @@ def paid_out(
             continue
         if len(verdict.scores) != len(group):
             raise ValueError(f"{name} gave {len(verdict.scores)} scores for a group of {len(group)} episodes")
-        for episode, given in zip(group, verdict.scores, strict=True):
-            _require_finite(given, episode, name)
         kept += group
-        scores += verdict.scores
+        scores += [_finite(given, episode, name) for episode, given in zip(group, verdict.scores, strict=True)]
     turn_rewards = [granularity(s, len(e.turns), update) for s, e in zip(scores, kept, strict=True)]
     return Scored(kept, scores, turn_rewards, dict(metrics), granularity.reward == "mixed")
 
 
-def _require_finite(score: Score, episode: Episode, name: str) -> None:
-    """Refuse a score with a hole in it, by the part that has it."""
+def _finite(score: Score, episode: Episode, name: str) -> Score:
+    """The score in plain numbers (rewards may compute with tensors); one with a hole in it is refused by its part."""
     turns = score.turn_rewards
     if turns is not None and len(turns) != len(episode.turns):
         raise ValueError(
@@ -115,6 +113,8 @@ def _require_finite(score: Score, episode: Episode, name: str) -> None:
             f"{name} scored task {episode.task} of member {episode.member} with a number that is not finite: "
             f"{', '.join(bad)}; a reward is finite, so look at what this part divides by or takes a logarithm of"
         )
+    components = {part: float(value) for part, value in score.components.items()}
+    return Score(float(score.outcome), None if turns is None else tuple(map(float, turns)), components)
 
 
 def _count(total: dict[str, float], more: dict[str, float] | None) -> None:
