@@ -18,8 +18,8 @@ def judge_failures(metrics: Metrics) -> str | None:
     if not groups or failed / groups <= TOLERATED:
         return None
     return (
-        f"the judge gave no usable answer for {failed / groups:.0%} of its groups, which got the fallback: look at the "
-        "judge's log, raise its timeout or retries, or take a model that keeps to the schema"
+        f"the judge gave no usable answer for {failed / groups:.0%} of its groups, which got the fallback or were left "
+        "out: look at the judge's log, raise its timeout or retries, or take a model that keeps to the schema"
     )
 
 
@@ -27,8 +27,8 @@ def judge_budget(metrics: Metrics) -> str | None:
     if not metrics.get("judge/over_budget", 0.0):
         return None
     return (
-        "the judge's budget is spent, so groups get the fallback from here on: stop here, or resume with a larger "
-        "reward.budget or reward.max_calls"
+        "the judge's budget is spent, so groups get the fallback or are left out from here on: stop here, or resume "
+        "with a larger reward.client.budget or reward.client.max_calls"
     )
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections import defaultdict
@@ -25,6 +26,7 @@ from rewards.judge.ledger import Ledger, OverBudget
 
 MILLION = 1_000_000
 REPEATED = 4_000  # characters of an unusable answer that the judge gets to see again
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 OURS = frozenset({"model", "messages", "response_format", "stream"})  # keys of a request that the client fills
 
 Counts = defaultdict[str, float]
@@ -85,6 +87,11 @@ class Client:
             raise ValueError(
                 f"budget is {self.budget:g}, and without a price nothing counts against it; "
                 "write prompt_price and completion_price, or limit max_calls instead"
+            )
+        if self.api_key_env is not None and not VARIABLE.fullmatch(self.api_key_env):
+            raise ValueError(  # it may be the key, so it is not repeated
+                "api_key_env is no name of an environment variable (capitals, digits and _); put the key into a "
+                "variable and write its name here, say OPENAI_API_KEY"
             )
         if taken := sorted(OURS & set(self.parameters)):
             raise ValueError(f"parameters sets {', '.join(taken)}, which the client fills itself; leave it out there")

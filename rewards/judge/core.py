@@ -154,7 +154,7 @@ class Judge(Reward):
         """Once for each kind of failure: why, and what scores the group now."""
         instead = f"{type(self.fallback).__name__} scores" if self.fallback else "nothing learns from"
         if failure.over_budget:
-            sentence = f"{failure.failure}: from here on {instead} every group that is not in the cache"
+            sentence = f"{failure.failure}: from here on {instead} groups that are not in the cache"
         else:
             sentence = (
                 f"the judge failed: {failure.failure}; {instead} the group, and more failures of this kind are only "

@@ -49,7 +49,9 @@ def test_a_judge_that_fails_on_more_than_one_group_in_twenty_is_an_alarm() -> No
 
 
 def test_a_spent_budget_is_an_alarm() -> None:
-    assert kinds([{"judge/over_budget": 3.0}] * 3) == ["judge_budget"]
+    [[alarm], *later] = alarms_of([{"judge/over_budget": 3.0}] * 3)
+    assert alarm.kind == "judge_budget" and "reward.client.budget or reward.client.max_calls" in alarm.text
+    assert later == [[], []]
 
 
 def test_a_policy_beyond_what_its_reward_model_knows_is_an_alarm() -> None:

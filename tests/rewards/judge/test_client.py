@@ -213,6 +213,13 @@ def test_what_could_not_ask_is_refused_before_anything_runs(
         ruler(client(url, **changes)).check()
 
 
+@pytest.mark.parametrize("key", [KEY, "f00dfeedf00dfeed", ""])
+def test_a_key_where_its_variable_should_be_named_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(ValueError, match="api_key_env is no name of an environment variable") as refused:
+        client("https://judge.example.org/v1", api_key_env=key)
+    assert not key or key not in str(refused.value)
+
+
 @pytest.mark.parametrize("url", ["http://localhost:8000/v1", "http://127.0.0.1/v1", "http://192.168.1.5/v1"])
 def test_a_server_of_your_own_needs_no_key(url: str) -> None:
     ruler(client(url, api_key_env="NO_SUCH_ACCOUNT")).check()
