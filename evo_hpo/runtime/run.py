@@ -172,7 +172,7 @@ def _info(training: Training, config: Config, resolved: dict[str, Any], folder: 
 
 def _finish(config: Config, training: Training, trackers: Trackers, folder: Path, result: dict[str, Any]) -> None:
     """Leave agent, schedule, result and report in the folder, and complete `result`."""
-    best = result["best"]["member"]
+    best = training.policy.slots.index(result["best"]["member"])
     unit = 2**20 if sys.platform == "darwin" else 2**10  # in MB: ru_maxrss counts bytes there, kB elsewhere
     result["peak_rss_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
     try:

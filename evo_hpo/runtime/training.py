@@ -90,6 +90,7 @@ class Training:
         self.config.reward.load_state(progress.reward)
         if progress.slots:
             self.policy.gather(torch.arange(len(progress.slots), device=self.policy.base.device), progress.slots)
+        self._paid = [[] for _ in range(self.policy.members)]
         self.policy.block.load(tensors["policy"])
         if "reference" in tensors:
             self.policy.freeze_reference()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+
 from envs.core import Environment, Episode, Feature, Step
+from evo_hpo.evolution.strategies import Fate, Standing, Strategy, Values
+from evo_hpo.evolution.strategies.core import Mutation
 from rewards.core import Score
 from rewards.environment import EnvironmentReward
 
@@ -128,3 +132,24 @@ class Broken(EnvironmentReward):
 
     def __call__(self, group: Sequence[Episode]) -> list[Score]:
         return [Score(float("nan")) for _ in group]
+
+
+@dataclass(frozen=True)
+class Scripted(Strategy):
+    """Does what the test says: the place to retire after each generation (-1: nobody), and one to restart."""
+
+    retire: list[int]
+    restart: list[int]
+
+    def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
+        fates = [Fate(m, "kept", False, "so it is written") for m in range(len(standing.fitness))]
+        for places, event in ((self.retire, "retired"), (self.restart, "restarted")):
+            place = places[standing.generation]
+            if place >= 0:
+                fates[place] = Fate(place, event, event == "restarted", "so it is written")  # type: ignore[arg-type]
+        return fates
+
+    def explore(
+        self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
+    ) -> dict[int, Values]:
+        return Mutation(1.0, 0).of_all(children, standing, rng)

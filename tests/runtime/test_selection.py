@@ -1,0 +1,79 @@
+"""What a strategy decides is done: members retire, begin anew, and the others do not notice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evo_hpo.runtime.checkpoints import Checkpoints
+from evo_hpo.runtime.members import stored_member
+from tests.runtime.support import Left, resumed, started
+
+SCRIPT = "+evolution.strategy={_target_: tests.runtime.worlds.Scripted, retire: [%s], restart: [%s]}"
+
+
+def scripted(retire: str, restart: str = "-1, -1") -> list[str]:
+    return ["~evolution.strategy", SCRIPT % (retire, restart), "evolution.population=4", "algorithm=ppo"]
+
+
+def lineage(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "lineage.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    top = tmp_path_factory.mktemp("runs")
+    started(top / "whole", *scripted("-1, -1"))
+    started(top / "shrinking", *scripted("1, 0"))  # slot 1 after the first generation, slot 0 after the second
+    started(top / "renewed", *scripted("-1, -1", restart="2, -1"))
+    return {path.name: path for path in top.iterdir()}
+
+
+def test_members_that_retire_are_gone_and_the_others_keep_their_slots(runs: dict[str, Path]) -> None:
+    events = [(line["generation"], line["member"], line["event"]) for line in lineage(runs["shrinking"])]
+    assert [e for e in events if e[2] == "retired"] == [(0, 1, "retired"), (1, 0, "retired")]
+    assert [member for generation, member, _ in events if generation == 2] == [2, 3]
+    newest = Checkpoints(runs["shrinking"], 3).load()
+    assert newest.state["progress"]["slots"] == [2, 3]
+    assert {name: len(tensor) for name, tensor in newest.tensors.items() if tensor.ndim} == {
+        name: 2 for name, tensor in newest.tensors.items() if tensor.ndim
+    }
+
+
+def test_those_who_stay_learn_what_they_would_have_learned_anyway(runs: dict[str, Path]) -> None:
+    whole, shrinking = (Checkpoints(runs[name], 3).load().tensors for name in ("whole", "shrinking"))
+    for name in ("policy", "critic", "optimizer.first", "critic_optimizer.second"):
+        torch.testing.assert_close(shrinking[name], whole[name][2:], atol=2e-4, rtol=1e-3)
+
+
+def test_a_shrunk_population_goes_on_after_a_stop(runs: dict[str, Path], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(runs["shrinking"], tmp_path / "copy"))
+    resumed(copy, "generation=1")
+    Left.by(copy).assert_same(Left.by(runs["shrinking"]))
+
+
+def test_its_result_and_schedule_name_slots(runs: dict[str, Path]) -> None:
+    result = json.loads((runs["shrinking"] / "result.json").read_text())
+    assert result["best"]["member"] in (2, 3) and result["population"] == 4
+    schedule = (runs["shrinking"] / "schedule.yaml").read_text()
+    assert f"member: {result['best']['member']}" in schedule
+    assert stored_member(runs["shrinking"], str(result["best"]["member"])).policy.members == 1
+
+
+def test_a_member_that_begins_anew_is_where_the_run_began_with_other_values(runs: dict[str, Path]) -> None:
+    line = next(line for line in lineage(runs["renewed"]) if line["event"] == "restarted")
+    assert (line["generation"], line["member"]) == (0, 2) and "begins anew" in line["text"]
+    assert line["before"] != line["after"]
+    first = Checkpoints(runs["renewed"], 3).load(1).tensors
+    kept = Checkpoints(runs["whole"], 3).load(1).tensors
+    for name in ("optimizer.first", "optimizer.second", "critic_optimizer.first"):
+        assert first[name][2].eq(0).all() and not kept[name][2].eq(0).all(), name
+    assert first["optimizer.count"][2] == 0
+    others = [0, 1, 3]
+    assert torch.equal(first["policy"][others], kept["policy"][others])
+    assert not torch.equal(first["policy"][2], kept["policy"][2])
