@@ -156,7 +156,10 @@ class Ordered(Measure):
             together: the members hold the same scorer, and their episodes are compared with each other.
         """
         if not scored.episodes:
-            raise UserError("not one held-out episode could be played; look at `error` in episodes.jsonl")
+            raise UserError(
+                "not one held-out episode could be played and scored; look at `error` in episodes.jsonl, and at what "
+                "the reward said"
+            )
         policy = self.player.policy
         batch = batch_of(scored, policy.members, policy.base.device)
         score_K = torch.zeros(len(batch.turns.index_K), device=policy.base.device)

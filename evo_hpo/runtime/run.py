@@ -207,10 +207,12 @@ def _export(training: Training, best: int, folder: Path, result: dict[str, Any])
 def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
     """The result, for a person."""
     base, best = result["base"], result["best"]
+    agents = result["measured"] == Measure.about
+    unmeasured = "no episode could be played" if agents else "no two episodes had different outcomes"
 
     def rate(of: dict[str, Any]) -> str:
         if of["success"] is None:
-            return "not measurable (no episode could be played)"
+            return f"not measurable ({unmeasured})"
         return f"{of['success']:.3f} [{of['low']:.3f}, {of['high']:.3f}]"
 
     print(
@@ -227,7 +229,7 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         ("report", report),
         ("lineage", folder / LINEAGE),
         ("schedule", folder / SCHEDULE),
-        ("adapter" if result["measured"] == Measure.about else "scorer", folder / BEST),
+        ("adapter" if agents else "scorer", folder / BEST),
     ]
     if calibration := result["details"].get("calibration"):
         print(f"  its probabilities are off by {calibration['expected_error']:.3f} on average (ECE)")

@@ -193,12 +193,7 @@ class Training:
         if algorithm.learns_from != "pairs":
             self._count(episodes, sampled=played)
         if not scored.episodes:
-            errors = sorted({e.error for e in episodes if e.error}) or [
-                "the first observation and one action are longer than rollout.max_context"
-            ]
-            raise UserError(
-                f"not one of {len(episodes)} episodes of update {progress.update} could be used: {errors[0]}"
-            )
+            raise self._nothing_left(episodes)
         outcomes = [s.outcome for s in scored.scores]
         tokenizer = self.policy.base.tokenizer
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
@@ -241,6 +236,21 @@ class Training:
                 raise UserError(f"stopped by an alarm (on_alarm=stop): {alarm.text}")
             if config.on_alarm == "replace" and alarm.member is not None and alarm.kind in REPLACEABLE:
                 progress.condemn(alarm.member, f"it set off the alarm {alarm.kind} (on_alarm=replace)")
+
+    def _nothing_left(self, episodes: list[Episode]) -> UserError:
+        """Why nothing can be learned from the episodes of an update; those that could have been scored are kept."""
+        update = self.progress.update
+        if any(episode.turns and not episode.failed for episode in episodes):
+            self._send_episodes(UNSCORED, episodes)
+            return UserError(
+                f"{type(self.config.reward).__name__} scored no group of update {update}: mend what it depends on, or "
+                f"give a judge a fallback. The {len(episodes)} episodes are in episodes.jsonl (split {UNSCORED}); the "
+                "last checkpoint is intact"
+            )
+        errors = sorted({e.error for e in episodes if e.error}) or [
+            "the first observation and one action are longer than rollout.max_context"
+        ]
+        return UserError(f"not one of {len(episodes)} episodes of update {update} could be used: {errors[0]}")
 
     def _remember(self, scored: Scored) -> None:
         """Keep what this generation's episodes were paid for their turns, and what came of them."""

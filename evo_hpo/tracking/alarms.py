@@ -58,6 +58,8 @@ def _without_signal(metrics: Metrics) -> str | None:
         return "its gradient is exactly zero"
     if _get(metrics, "zero_spread", 0) >= 1:
         return "all episodes of each group have the same reward"
+    if _get(metrics, "compared", 1) == 0:
+        return "none of its episodes is better than another"
     if _get(metrics, "reward_std", math.inf) == 0:
         return f"all its episodes have the same reward, {_get(metrics, 'reward', math.nan):.3g}"
     return None
@@ -178,6 +180,7 @@ class Watch:
     - `grad_norm`: before clipping. `loss`. `finite`: 0 where the update was skipped because one was not finite.
     - `reward`, `reward_std`: mean and spread over episodes of the reward of a whole episode.
     - `zero_spread`: share of groups with equal rewards; only where the estimator learns nothing from such groups.
+    - `compared`: pairs of episodes, one better than the other, that a scorer learns from.
     - `overflow`: share of episodes that ran out of context.
     - `success`: share of episodes. `failed`: share of episodes that the environment broke.
     - `group_std`: mean over groups of the spread of rewards within one.

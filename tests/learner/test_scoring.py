@@ -51,7 +51,7 @@ def test_a_score_with_a_hole_is_refused_by_the_part_that_has_it(given: Score, se
 
 def test_a_score_in_tensors_becomes_plain_numbers() -> None:
     one, two = torch.tensor(1.0), torch.tensor([1.0, 2.0])
-    given = Score(one, tuple(two), {"tone": one})  # type: ignore[arg-type]  # as a reward of somebody may give it
+    given = Score(one, tuple(two), {"tone": one})  # type: ignore[arg-type, dict-item]  # as a reward of somebody may give it
     [plain, *_] = score(episodes(), Said(lambda group: Verdict([given] * len(group))), SPARSE).scores
     assert plain == Score(1.0, (1.0, 2.0), {"tone": 1.0})
     assert {type(plain.outcome), *map(type, plain.turn_rewards or ()), type(plain.components["tone"])} == {float}

@@ -73,3 +73,26 @@ def test_alarms_are_in_the_result_and_in_the_record(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["alarms"] == result["alarms"]
     lines = read_jsonl(tmp_path / "run" / "metrics.jsonl")
     assert {line["alarm"] for line in lines if line["kind"] == "alarm"} == kinds
+
+
+REFUSING = ["reward._target_=tests.runtime.worlds.Refusing", "granularity=sparse"]
+
+
+def test_a_reward_that_scores_nothing_is_blamed_itself_and_what_was_played_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="^Refusing scored no group of update 0: mend what .* The 12 episodes are in"):
+        started(tmp_path / "run", *REFUSING, "tracker.episodes=1")
+    kept = [line for line in read_jsonl(tmp_path / "run" / "episodes.jsonl") if line["split"] == "unscored"]
+    assert len(kept) == 12
+
+
+def test_a_scorer_that_nothing_can_be_measured_by_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="could be played and scored; look at `error` .* at what the reward said"):
+        started(tmp_path / "run", *REFUSING, "algorithm=progress_model")
+
+
+def test_outcomes_that_are_all_the_same_measure_no_scorer_and_the_end_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = started(tmp_path / "run", "algorithm=progress_model", "reward.success_reward=0")
+    assert result["best"]["success"] is None
+    assert capsys.readouterr().out.count("not measurable (no two episodes had different outcomes)") == 2

@@ -14,7 +14,7 @@ import numpy as np
 from envs.core import Environment, Episode, Feature, Step
 from evo_hpo.evolution.strategies import Fate, Standing, Strategy, Values
 from evo_hpo.evolution.strategies.core import Mutation
-from rewards.core import Score
+from rewards.core import Score, Verdict
 from rewards.environment import EnvironmentReward
 
 SIGNAL_AT, SIGNAL, FILE_LIMIT = "WORLD_SIGNAL_AT", "WORLD_SIGNAL", "WORLD_FILE_LIMIT"
@@ -127,6 +127,13 @@ class Listening(EnvironmentReward):
 
 
 @dataclass(frozen=True)
+class Refusing(EnvironmentReward):
+    """A reward that can score no group."""
+
+    def judge(self, groups: Sequence[Sequence[Episode]]) -> list[Verdict]:
+        return [Verdict(None) for _ in groups]
+
+
 class Broken(EnvironmentReward):
     """A reward with a hole in it."""
 

@@ -50,7 +50,9 @@ def test_a_run_with_missing_metrics_raises_no_alarm() -> None:
     assert Watch().update(empty) == []
 
 
-@pytest.mark.parametrize("fault", [{"zero_spread": 1.0}, {"grad_norm": 0.0}, {"reward": 0.0, "reward_std": 0.0}])
+@pytest.mark.parametrize(
+    "fault", [{"zero_spread": 1.0}, {"grad_norm": 0.0}, {"reward": 0.0, "reward_std": 0.0}, {"compared": 0.0}]
+)
 def test_five_updates_without_signal_raise_one_alarm(fault: dict[str, float]) -> None:
     raised = alarms_of([fault] * 12)
     assert [len(each) for each in raised] == [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]

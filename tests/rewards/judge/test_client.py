@@ -125,7 +125,7 @@ def test_a_budget_stops_calling_and_says_so_once(server: JudgeServer, capsys: py
     judge.judge(groups(5))
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "has spent 0.0056 of its budget of 0.005" in told
-    assert "from here on EnvironmentReward scores every group" in told
+    assert "from here on EnvironmentReward scores groups that are not" in told
 
 
 def test_max_calls_holds_with_many_threads_and_counts_retries(server: JudgeServer) -> None:
