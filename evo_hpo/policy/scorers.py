@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,8 @@ class BaseModels:
             weights = adapter.weights | {HEAD_WEIGHT: head["weight"], HEAD_BIAS: head["bias"]}
             found, base = str(about["kind"]), str(about["base"])
             about["mean"], about["std"] = float(about["mean"]), float(about["std"])
+            if not (math.isfinite(about["mean"]) and 0 < about["std"] < math.inf):
+                raise ValueError(f"its scores have mean {about['mean']:g} and spread {about['std']:g}")
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise ValueError(
                 f"reward.path={path} is no scorer ({type(error).__name__}: {error}); write the folder `best` of a run "
@@ -105,6 +108,9 @@ class BaseModels:
                 f"reward.path={path} belongs to another base (it was trained on model.path={about.get('model')}, and "
                 f"this run has model.path={policy.config.path}); train one on this base with algorithm={kind}"
             )
+        width = policy.base.model.get_output_embeddings().weight.shape[-1]
+        if weights[HEAD_WEIGHT].shape != (width,) or weights[HEAD_BIAS].shape != (1,):
+            raise ValueError(f"reward.path={path} has a head that is not of this base's width {width}; train it again")
         block = Block({name: tuple(tensor.shape) for name, tensor in weights.items()}, 1, policy.base.device)
         with torch.no_grad():
             for name, view in block.views.items():

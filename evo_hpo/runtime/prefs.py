@@ -76,8 +76,8 @@ def _write(file: IO[str], runs: Sequence[Path], split: Split, margin: float, per
         names = ", ".join(run.name for run in runs)
         if alone == groups:
             raise UserError(
-                f"{names}: no group has two episodes among the transcripts of split {split} that were kept; run with "
-                "tracker.episodes=1000, which keeps them all"
+                f"{names}: no group has two episodes among the transcripts of split {split} that were kept; take a run "
+                "that plays groups (not algorithm=sft) with tracker.episodes=1000, which keeps them all"
                 + ("" if split == "train" else ", and with evaluation.repeats=4, which plays fitness tasks repeatedly")
             )
         raise UserError(
@@ -105,7 +105,10 @@ def _groups(run: Path, split: Split) -> list[list[Transcript]]:
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(f"{run / EPISODES} cannot be read ({error}); put back what the run wrote") from error
     if not groups:
-        raise UserError(f"{run} kept no transcripts of split {split}; run with tracker.episodes=1000")
+        raise UserError(
+            f"{run} kept no transcripts of split {split}; take a run that plays (not algorithm=reward_model), with "
+            "tracker.episodes=1000"
+        )
     return list(groups.values())
 
 

@@ -24,6 +24,7 @@ from tests.building import base_of, config, policy_of, training_of
 from tests.learner.test_from_scores import MODELS
 
 CPU = torch.device("cpu")
+NARROW = {"weight": torch.zeros(7), "bias": torch.zeros(1)}
 ABOUT_IT = {"kind": "reward_model", "mean": 0.0, "std": 1.0}
 
 
@@ -87,6 +88,9 @@ def test_its_adapter_is_one_of_peft(tmp_path: Path) -> None:
         (lambda folder: (folder / ABOUT).write_text("{"), "is no scorer"),
         (lambda folder: (folder / HEAD).write_bytes(b"nothing"), "is no scorer"),
         (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x"), "reward.path=.* cannot be read"),
+        (lambda folder: describe(folder, std=0.0), "is no scorer .*its scores have mean .* and spread 0"),
+        (lambda folder: describe(folder, mean=float("nan")), "is no scorer .*its scores have mean nan"),
+        (lambda folder: save_file(NARROW, folder / HEAD), "has a head that is not of this base's width 64"),
         (lambda folder: poison(folder), "holds numbers that are not finite; train it again"),
         (
             lambda folder: describe(folder, kind="progress_model"),
@@ -108,7 +112,7 @@ def poison(folder: Path) -> None:
     save_file(head, folder / HEAD)
 
 
-def describe(folder: Path, **changes: str) -> None:
+def describe(folder: Path, **changes: str | float) -> None:
     about = json.loads((folder / ABOUT).read_text())
     (folder / ABOUT).write_text(json.dumps(about | changes))
 

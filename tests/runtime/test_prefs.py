@@ -234,10 +234,10 @@ def test_pairs_of_training_tasks_fall_into_every_part(played: tuple[Path, object
 
 def test_too_few_transcripts_are_refused_with_what_keeps_them(run: Path) -> None:
     first_group(run, [0.5])
-    with pytest.raises(UserError, match="no group has two episodes .* run with tracker.episodes=1000"):
+    with pytest.raises(UserError, match="no group has two episodes .* plays groups .* tracker.episodes=1000"):
         who(run)
     (run / "episodes.jsonl").unlink()
-    with pytest.raises(UserError, match="kept no transcripts of split train; run with tracker.episodes=1000"):
+    with pytest.raises(UserError, match="no transcripts of split train; take a run that plays .*episodes=1000"):
         who(run)
 
 
