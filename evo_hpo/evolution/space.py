@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -78,3 +79,31 @@ def spread(space: Mapping[str, Dimension], own: Mapping[str, Any], members: int,
         for d, name in enumerate(names):
             values[name] += [draw(space[name], float(point)) for point in points[:, d]]
     return values
+
+
+def variety(space: Mapping[str, Dimension], values: Sequence[Mapping[str, Any]]) -> float:
+    """Mean distance between two members, per key, as a share of its range; 1/3 if they are spread evenly.
+
+    Categories are at distance 1 from each other.
+    """
+    names = [name for name in space if name in values[0]]
+    if len(values) < 2 or not names:
+        return 0.0
+    distances = []
+    for name in names:
+        if space[name].type == "categorical":
+            apart = [float(a[name] != b[name]) for a, b in combinations(values, 2)]
+        else:
+            apart = [abs(a - b) for a, b in combinations([_place(space[name], one[name]) for one in values], 2)]
+        distances.append(sum(apart) / len(apart))
+    return sum(distances) / len(distances)
+
+
+def _place(dimension: Dimension, value: float) -> float:
+    """Where a number lies between the bounds, in [0, 1]."""
+    low, high = _bounds(dimension)
+    if high == low:
+        return 0.0
+    if dimension.log:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    return (value - low) / (high - low)

@@ -1,0 +1,193 @@
+"""Gated selection: nobody loses its place to luck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+
+from evo_hpo.evolution.descent import changed_hands, lineages, successor
+from evo_hpo.evolution.significance import Comparison, Results, compare, level, pooled, smoothed
+from evo_hpo.evolution.space import draw, variety
+from evo_hpo.evolution.strategies.core import Fate, Mutation, Ranking, Standing, Strategy, Values, rescued
+
+CHILDREN = ("cloned", "rescued", "injected")  # with hyperparameters that their parent did not have
+
+Pair = tuple[int, int]  # loser, donor
+Share = Annotated[float, Ge(0), Le(1)]
+
+
+@dataclass(frozen=True)
+class Gated(Strategy):
+    """A member is replaced only by one that is better with high probability, on the same tasks under the same noise.
+
+    Fitness is smoothed over two generations. A slot that has just changed hands is left out of the comparison for
+    `cooldown` selections: by then both of its generations are its own. What its parent did before says nothing about
+    the hyperparameters of the child, was chosen for being high, and would cancel in a comparison of the two.
+
+    The best `elites` members (at most half of them) keep their places and are the donors. Pairs close to the threshold
+    are evaluated again. A child that is clearly worse than its parent was when it was cloned steps back. Where the
+    population has become alike, one member begins a new line: the best weights with fresh hyperparameters.
+    """
+
+    probability: Annotated[float, Ge(0.5), Lt(1)]
+    floor: Share
+    smoothing: Annotated[float, Ge(0), Lt(1)]
+    resamples: Annotated[int, Gt(0)]
+    margin: Share
+    evaluation_budget: Annotated[float, Ge(0)]
+    elites: Annotated[int, Gt(0)]
+    cooldown: Annotated[int, Gt(0)]
+    step_back: Annotated[float, Ge(0.5), Le(1)]
+    min_lineages: Annotated[int, Ge(0)]
+    horizon: Annotated[int, Gt(0)]
+    min_variety: Share
+    resample: Share
+    mutated_keys: Annotated[int, Ge(0)]
+
+    def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
+        members = range(len(standing.fitness))
+        usable = [m for m in members if np.isfinite(standing.fitness[m])]
+        settled = [m for m in usable if not changed_hands(standing.past, m, self.cooldown)]
+        now, before = _tables(standing, usable, settled)
+        order = _ranked(level(smoothed(now, before, self.smoothing)), settled, rng)
+        elites = order[: max(1, min(self.elites, len(usable) // 2))]
+        pairs = [(loser, donor) for loser in order[len(elites) :] for donor in elites]
+        now, found = self._compared(pairs, now, before, standing, rng)
+        whole = Ranking.of(standing.fitness, rng)
+        fates = []
+        for m in members:
+            if m not in usable:
+                fates.append(rescued(m, whole, rng, elites or whole.order[:1]))
+            elif m in elites:
+                fates.append(Fate(m, "elite", False, "among the best, untouched"))
+            elif m in settled:
+                fates.append(self._challenged(m, {donor: found[m, donor] for donor in elites}, rng))
+            else:
+                fates.append(self._young(m, now, elites or whole.order[:1], standing, rng))
+        if elites and self._alike(fates, standing):
+            fates = _injected(fates, level(now), order, elites, standing, rng)
+        return fates
+
+    def explore(
+        self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
+    ) -> dict[int, Values]:
+        return Mutation(self.resample, self.mutated_keys).of_all(children, standing, rng)
+
+    def _compared(
+        self, pairs: Sequence[Pair], now: Results, before: Results, standing: Standing, rng: np.random.Generator
+    ) -> tuple[Results, dict[Pair, Comparison]]:
+        """Results of this generation and how each donor compares with each loser, the close ones evaluated again."""
+        evaluations, left = [now], int(self.evaluation_budget * len(now))
+        while True:
+            now = pooled(evaluations)
+            shown = smoothed(now, before, self.smoothing)
+            losers, donors = [loser for loser, _ in pairs], [donor for _, donor in pairs]
+            found = dict(zip(pairs, compare(shown[donors], shown[losers], self.resamples, rng), strict=True))
+            again = self._close(found, left)
+            if not again:
+                return now, found
+            left -= len(again)
+            more = np.full_like(now, np.nan)
+            more[again] = standing.evaluate(again)
+            evaluations.append(more)
+
+    def _close(self, found: Mapping[Pair, Comparison], left: int) -> list[int]:
+        """Members of the pairs closest to the threshold, as many as may still be evaluated."""
+        distance = {pair: abs(one.probability - self.probability) for pair, one in found.items() if one.gap > 0}
+        again: set[int] = set()
+        for pair in sorted((pair for pair, far in distance.items() if far <= self.margin), key=lambda p: distance[p]):
+            if len(again | set(pair)) <= left:
+                again |= set(pair)
+        return sorted(again)
+
+    def _passes(self, one: Comparison) -> bool:
+        return one.probability > self.probability and one.gap > self.floor
+
+    def _challenged(self, member: int, against: Mapping[int, Comparison], rng: np.random.Generator) -> Fate:
+        donors = [donor for donor, one in against.items() if self._passes(one)]
+        if donors:
+            donor = donors[int(rng.integers(len(donors)))]
+            one = against[donor]
+            return Fate(donor, "cloned", True, f"behind by {one.gap:.3f} on {one.tasks} tasks", one.probability)
+        best = max(against.values(), key=lambda one: (one.probability, one.gap))
+        if best.gap <= self.floor:
+            return Fate(member, "kept", False, f"behind by {best.gap:.3f}; up to {self.floor:g} does not count")
+        chance = f"one of the best leads by {best.gap:.3f}, with probability {best.probability:.2f}"
+        return Fate(member, "kept", False, f"{chance}; it takes more than {self.probability:g}")
+
+    def _young(
+        self, member: int, now: Results, best: Sequence[int], standing: Standing, rng: np.random.Generator
+    ) -> Fate:
+        """A slot that has just changed hands is safe, unless its child has become worse than where it came from."""
+        kept = Fate(member, "kept", False, "has just changed hands")
+        latest = standing.past[-1]
+        if latest.events[member] not in CHILDREN or not latest.results:
+            return kept
+        parent = latest.parents[member]
+        one = compare(np.array([latest.results[parent]]), now[[member]], self.resamples, rng)[0]
+        if not (one.probability > self.step_back and one.gap > self.floor):
+            return kept
+        line = successor(latest, parent)
+        home = best[0] if line is None or not np.isfinite(standing.fitness[line]) else line
+        if not level(now)[home] > level(now)[member]:
+            return kept
+        reason = f"{one.gap:.3f} worse than its parent was, with probability {one.probability:.2f}"
+        return Fate(home, "stepped_back", False, reason, values=dict(latest.values[parent]))
+
+    def _alike(self, fates: Sequence[Fate], standing: Standing) -> bool:
+        """Whether too few lines of descent would go on, or hyperparameters lie too close together."""
+        if not standing.space:
+            return False
+        earlier = standing.past[max(0, len(standing.past) - self.horizon + 1) :]
+        steps = [(one.parents, one.events) for one in earlier]
+        plan = ([fate.parent for fate in fates], [fate.event for fate in fates])
+        least = min(self.min_lineages, len(fates) // 2)
+        return lineages([*steps, plan]) < least or variety(standing.space, standing.values) < self.min_variety
+
+
+def _tables(standing: Standing, usable: Sequence[int], settled: Sequence[int]) -> tuple[Results, Results]:
+    """[N, tasks] results of this generation and, of settled members, of the one before; NaN where none can be used."""
+    now = np.full((len(standing.results), max(map(len, standing.results))), np.nan)
+    before = now.copy()
+    for m in usable:
+        now[m] = standing.results[m]
+    if standing.past and standing.past[-1].results:
+        latest = standing.past[-1]
+        for m in settled:
+            if np.isfinite(latest.fitness[latest.parents[m]]):
+                before[m] = latest.results[latest.parents[m]]
+    return now, before
+
+
+def _ranked(levels: Results, settled: Sequence[int], rng: np.random.Generator) -> list[int]:
+    """Settled members, best first."""
+    return Ranking.of([levels[m] if m in settled else np.nan for m in range(len(levels))], rng).order[: len(settled)]
+
+
+def _injected(
+    fates: Sequence[Fate],
+    levels: Results,
+    order: Sequence[int],
+    elites: Sequence[int],
+    standing: Standing,
+    rng: np.random.Generator,
+) -> list[Fate]:
+    """The worst member that loses its place anyway, or else the worst that may, begins a new line."""
+    leaving = sorted((m for m, fate in enumerate(fates) if fate.event in ("cloned", "rescued")), key=_worst(levels))
+    staying = [m for m in reversed(order) if fates[m].event == "kept" and levels[m] < levels[elites[0]]]
+    if not leaving and not staying:
+        return list(fates)
+    member = [*leaving, *staying][0]
+    fresh = dict(standing.values[elites[0]])
+    fresh |= {name: draw(standing.space[name], float(rng.random())) for name in sorted(standing.space) if name in fresh}
+    result = list(fates)
+    result[member] = Fate(elites[0], "injected", False, "the population has become alike", values=fresh)
+    return result
+
+
+def _worst(levels: Results) -> Callable[[int], float]:
+    return lambda m: float(np.nan_to_num(levels[m], nan=-1.0))
