@@ -23,6 +23,11 @@ PARTS = {"progress", "watch", "offsets", "config"}  # of the state in a checkpoi
 CHANGEABLE = frozenset(
     "on_alarm device threads rollout.threads rollout.step_timeout learner.micro_tokens learner.logit_chunk".split()
 )
+# Of a judge: where it is and how it is asked, how long and how often, but not what.
+OF_JUDGES = frozenset(
+    "base_url api_key_env timeout deadline retries backoff concurrency cache "
+    "prompt_price completion_price budget max_calls".split()
+)
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ def _changeable(name: str) -> bool:
     if name in CHANGEABLE or name.startswith(("tracker.", "checkpoint.")):
         return True
     parts = name.split(".")
+    if parts[0] == "reward" and parts[-2] == "client" and parts[-1] in OF_JUDGES:
+        return True
     return parts[:2] == ["pipeline", "stages"] and parts[-1] == "generations"
 
 

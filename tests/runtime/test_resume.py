@@ -10,8 +10,11 @@ import pytest
 
 from evo_hpo.config.errors import ConfigError, UserError
 from evo_hpo.runtime.checkpoints import Checkpoints
+from tests.rewards.judge.server import JudgeServer, Request, Response, scored
 from tests.runtime.support import BASE, GENERATION, Left, process, quick, resumed, started, stored
 from tests.runtime.worlds import SIGNAL, SIGNAL_AT
+
+GENERATIONS = "pipeline.stages.train.generations"
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +143,19 @@ def test_sigterm_means_again_what_it_meant_before_the_run(copy: Path) -> None:
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_judge_may_be_asked_more_when_the_run_goes_on_but_not_another_judge(tmp_path: Path) -> None:
+    def by_number(request: Request) -> Response:
+        return scored([(name, 0.1 * place) for place, name in enumerate(request.trajectories)])
+
+    folder = tmp_path / "run"
+    with JudgeServer().running() as server:
+        server.always = by_number
+        judged = ["reward=ruler", "granularity=sparse", f"reward.client.base_url={server.url}", "reward.client.model=m"]
+        started(folder, *judged, "reward.client.cache=null", "reward.client.max_calls=1", f"{GENERATIONS}=1")
+        assert len(server.requests) == 1
+        resumed(folder, "reward.client.max_calls=3", f"{GENERATIONS}=2")
+        assert len(server.requests) == 3, "the call of before counts"
+        with pytest.raises(UserError, match="must go on as it began, and reward.client.model was 'm' and is now 'n'"):
+            resumed(folder, "reward.client.model=n", f"{GENERATIONS}=3")
