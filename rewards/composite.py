@@ -138,7 +138,10 @@ class Composite(Reward):
     def _ask(self, name: str, groups: Sequence[Sequence[Episode]]) -> list[Verdict]:
         """The verdicts of one part, checked."""
         who = f"the part {name} ({type(self.parts[name]).__name__})"
-        verdicts = self.parts[name].judge(groups)
+        try:
+            verdicts = self.parts[name].judge(groups)
+        except Exception as error:  # a part may be anybody's code
+            raise ValueError(f"{who} raised {type(error).__name__}: {error}") from error
         if len(verdicts) != len(groups):
             raise ValueError(f"{who} gave {len(verdicts)} verdicts for {len(groups)} groups; give one per group")
         for group, verdict in zip(groups, verdicts, strict=True):

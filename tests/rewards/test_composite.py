@@ -197,6 +197,16 @@ def test_a_part_with_a_hole_in_its_scores_is_named(part: Told, sentence: str) ->
     assert str(caught.value).startswith(f"the part second (Told) {sentence}")
 
 
+class Raising(Told):
+    def __call__(self, group: Sequence[Episode]) -> list[Score]:
+        raise KeyError("tone")
+
+
+def test_a_part_that_raises_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^the part second \(Raising\) raised KeyError: 'tone'$"):
+        both(Told(), Raising()).judge([[said("a")]])
+
+
 def test_a_weight_of_zero_hides_no_hole() -> None:
     with pytest.raises(ValueError, match="the part second"):
         both(Told(), Told(outcome=math.nan), (1.0, 0.0))([said("a")])
