@@ -12,7 +12,7 @@ from torch import Tensor
 
 from algorithms.advantages.core import Advantage
 from algorithms.aggregation import Mode
-from algorithms.core import Algorithm, TokenTable, TurnTable, gathered
+from algorithms.core import Algorithm, TokenTable, TurnTable, evolvable, gathered
 from algorithms.corrections import Correction, SequenceMask
 from algorithms.critic import Critic
 from algorithms.entropy import Entropy, top_entropy
@@ -39,7 +39,7 @@ class PolicyGradient(Algorithm):
     overlong: Overlong | None = None
     correction: Correction | None = None
     sequence_mask: SequenceMask | None = None
-    epochs: Annotated[int, Gt(0)]
+    epochs: Annotated[int, Gt(0)] = evolvable()
     minibatches: Annotated[int, Gt(0)]
     old_logprobs: Literal["recompute", "sampler"]
     critic: Critic | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from envs.core import Environment, Episode, Feature
-from rewards.core import Bounds, Models, Range, Reward, Score, Verdict
+from rewards.core import Bounds, Models, Range, Reward, Score, Verdict, evolvable, of_member
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Composite(Reward):
     """
 
     parts: dict[str, Reward]
-    weights: dict[str, float] = field(metadata={"evolvable": True})
+    weights: dict[str, float] = evolvable()
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -165,13 +165,14 @@ class Composite(Reward):
         of_parts = {name: verdict.scores for name, verdict in verdicts.items() if verdict.scores is not None}
         if len(of_parts) < len(verdicts):
             return Verdict(None, metrics)
-        scores = [self._sum({name: given[e] for name, given in of_parts.items()}) for e in range(len(group))]
+        weights = {name: of_member(weight, group[0].member) for name, weight in self.weights.items()}
+        scores = [self._sum({name: given[e] for name, given in of_parts.items()}, weights) for e in range(len(group))]
         return Verdict(scores, metrics)
 
-    def _sum(self, scores: Mapping[str, Score]) -> Score:
+    def _sum(self, scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
         """The score of one episode from those of the parts."""
         weighted = [
-            [self.weights[name] * reward for reward in score.turn_rewards]
+            [weights[name] * reward for reward in score.turn_rewards]
             for name, score in scores.items()
             if score.turn_rewards is not None
         ]
@@ -179,7 +180,7 @@ class Composite(Reward):
         for name, score in scores.items():
             components |= {f"{name}/{inner}": value for inner, value in score.components.items()}
         return Score(
-            outcome=sum(self.weights[name] * score.outcome for name, score in scores.items()),
+            outcome=sum(weights[name] * score.outcome for name, score in scores.items()),
             turn_rewards=tuple(map(sum, zip(*weighted, strict=True))) if weighted else None,
             components=components,
         )

@@ -39,6 +39,16 @@ class Bounds:
     succeeded_turns: Range
 
 
+def evolvable(**default: Any) -> Any:
+    """A field that evolution may change while the run trains: a number, or a tuple with one for each member."""
+    return field(metadata={"evolvable": True}, **default)
+
+
+def of_member(value: float | Sequence[float], member: int) -> float:
+    """An evolvable number as it is for one member."""
+    return value[member] if isinstance(value, tuple) else float(value)  # type: ignore[arg-type]
+
+
 class Scorer(Protocol):
     """A trained head on the run's base model."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
 
-from rewards.core import Bounds, Score
+from rewards.core import Bounds, Score, evolvable, of_member
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Granularity:
     """
 
     reward: Literal["sparse", "dense", "mixed"]
-    turn_weight: float = 1.0
-    outcome_weight: float = 1.0
-    turn_decay: Annotated[float, Gt(0), Le(1)] = 1.0  # per update
+    turn_weight: float = evolvable(default=1.0)
+    outcome_weight: float = evolvable(default=1.0)
+    turn_decay: Annotated[float, Gt(0), Le(1)] = evolvable(default=1.0)  # per update
     credit: Literal["trajectory", "turn", "token"] | None = None
     ratio: (  # a grain of `algorithms.ratios`
         Literal["token", "turn_geometric", "turn_product", "sequence_geometric", "sequence_product", "sequence_token"]
@@ -60,22 +60,23 @@ class Granularity:
         outcome = self.outcome_weight * (bounds.succeeded_outcome[0] - bounds.failed_outcome[1])
         return outcome + self.turn_weight * (bounds.succeeded_turns[0] - bounds.failed_turns[1])
 
-    def __call__(self, score: Score, turns: int, update: int = 0) -> list[float]:
+    def __call__(self, score: Score, turns: int, update: int = 0, member: int = 0) -> list[float]:
         """The reward of each turn.
 
         Args:
             score: of the episode.
             turns: number of turns the episode had; an episode of none has no reward.
             update: number of the update that learns from it.
+            member: whose episode it is, where members differ.
         Returns:
             [turns] rewards, in reward units.
         Raises:
             ValueError: where turn rewards are needed and the score has none, or not one per turn.
         """
-        weight = self.turn_weight * self.turn_decay**update
+        weight = of_member(self.turn_weight, member) * of_member(self.turn_decay, member) ** update
         rewards = [weight * reward for reward in self._turn_rewards(score, turns)]
         if self.reward != "dense" and turns:
-            rewards[-1] += self.outcome_weight * score.outcome
+            rewards[-1] += of_member(self.outcome_weight, member) * score.outcome
         return rewards
 
     def _turn_rewards(self, score: Score, turns: int) -> tuple[float, ...]:

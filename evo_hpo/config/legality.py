@@ -192,6 +192,20 @@ def _groups_are_large_enough(facts: Facts) -> Iterator[Violation]:
             )
 
 
+def _groups_stay_large_enough(facts: Facts) -> Iterator[Violation]:
+    dimension = facts.config.evolution.space.get("rollout.group_size")
+    if dimension is None:
+        return
+    low = min(dimension.choices or [dimension.low])
+    for stage, algorithm in facts.algorithms.items():
+        if algorithm.learns_from == "rollout" and low is not None and low < algorithm.min_group:
+            yield Violation(
+                f"evolution.space.rollout.group_size goes down to {low:g}, and stage {stage} needs at least "
+                f"{algorithm.min_group} episodes in a group to compare",
+                f"let it begin at {algorithm.min_group}",
+            )
+
+
 def _whole_base_trains_alone(facts: Facts) -> Iterator[Violation]:
     config = facts.config
     if config.model.train == "base" and config.evolution.population > 1:
@@ -299,6 +313,7 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "stale episodes have a ratio": _stale_episodes_have_a_ratio,
     "who is to be replaced can be": _replacing_has_a_next_selection,
     "groups are large enough for the estimator": _groups_are_large_enough,
+    "groups stay large enough where their size evolves": _groups_stay_large_enough,
     "a generation holds whole batches of episodes sampled ahead": _ages_can_differ,
     "the whole base is trained only by a population of one": _whole_base_trains_alone,
     "a reference or a critic has a frozen base": _whole_base_is_no_reference,

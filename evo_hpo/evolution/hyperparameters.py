@@ -1,13 +1,15 @@
-"""Which numbers of a run can change while it trains, and the values that each member has of them."""
+"""Which numbers of a run can change while it trains, and the values that each member has of them.
+
+Algorithms take a tensor [N] in an evolving field, rewards and granularity a tuple of N numbers, sampling a tensor [N].
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import torch
-from torch import Tensor
 
 from algorithms.core import Algorithm
 from evo_hpo.config.schema import Config, RolloutConfig
@@ -15,7 +17,7 @@ from evo_hpo.config.validate import fields_of
 from evo_hpo.policy.sampling import Sampling
 
 Part = TypeVar("Part")
-ROLLOUT_KEYS = ("temperature", "top_k", "top_p")
+SAMPLING_KEYS = ("temperature", "top_k", "top_p")
 
 
 def evolvable(config: Config) -> dict[str, Any]:
@@ -23,43 +25,56 @@ def evolvable(config: Config) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in config.pipeline.order:
         if config.pipeline.stages[name].evolve:
-            found.update(of_stage(config.pipeline.stages[name].algorithm, config.rollout))
+            found.update(of_stage(config.pipeline.stages[name].algorithm, config))
     return found
 
 
-def of_stage(algorithm: Algorithm, rollout: RolloutConfig) -> dict[str, Any]:
-    """Those of one stage: of its algorithm, and of the sampling if anything is sampled."""
-    sampled = {f"rollout.{name}": getattr(rollout, name) for name in ROLLOUT_KEYS}
-    return ({} if algorithm.learns_from == "pairs" else sampled) | of_algorithm(algorithm)
-
-
-def types_of(config: Config) -> dict[str, Any]:
-    """Dotted key -> the type, range included, that the key has in a YAML; for the keys of `evolvable`."""
-    algorithms = [stage.algorithm for stage in config.pipeline.stages.values()]
-    found: dict[str, Any] = {}
-    for dotted in evolvable(config):
-        first, *between, name = dotted.split(".")
-        for part in [config.rollout] if first == "rollout" else algorithms:
-            for step in between:
-                part = getattr(part, step, None)
-            if part is not None and name in (types := fields_of(type(part))):
-                found[dotted] = types[name]
+def of_stage(algorithm: Algorithm, config: Config) -> dict[str, Any]:
+    """Those of one stage: of its algorithm, and of the reward and the episodes if anything is played."""
+    found = of_algorithm(algorithm)
+    if algorithm.learns_from == "pairs":
+        return found
+    found |= {f"rollout.{name}": getattr(config.rollout, name) for name in SAMPLING_KEYS}
+    if algorithm.learns_from == "rollout":
+        found["rollout.group_size"] = config.rollout.group_size
+        found |= of_part(config.reward, "reward") | of_part(config.granularity, "granularity")
     return found
 
 
 def of_algorithm(algorithm: Algorithm) -> dict[str, Any]:
-    """`algorithm.…` keys of the fields declared `evolvable()`, through nested components."""
+    """`algorithm.…` keys that can evolve, and their values."""
+    return of_part(algorithm, "algorithm")
+
+
+def of_part(part: Any, prefix: str) -> dict[str, Any]:
+    """Dotted keys of the fields declared evolvable, through nested components and mappings of them."""
     found: dict[str, Any] = {}
+    for f in dataclasses.fields(part):
+        value, key = getattr(part, f.name), f"{prefix}.{f.name}"
+        if f.metadata.get("evolvable"):
+            found |= (
+                {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
+            )
+        elif _is_part(value):
+            found |= of_part(value, key)
+        elif isinstance(value, dict):
+            for name, item in value.items():
+                found |= of_part(item, f"{key}.{name}") if _is_part(item) else {}
+    return found
 
-    def walk(part: Any, prefix: str) -> None:
-        for f in dataclasses.fields(part):
-            value = getattr(part, f.name)
-            if f.metadata.get("evolvable"):
-                found[f"{prefix}.{f.name}"] = value
-            elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-                walk(value, f"{prefix}.{f.name}")
 
-    walk(algorithm, "algorithm")
+def types_of(config: Config) -> dict[str, Any]:
+    """Dotted key -> the type, range included, that the key has in a YAML; for the keys of `evolvable`."""
+    roots: dict[str, list[Any]] = {"rollout": [config.rollout], "reward": [config.reward]}
+    roots |= {"granularity": [config.granularity]}
+    roots |= {"algorithm": [stage.algorithm for stage in config.pipeline.stages.values()]}
+    found: dict[str, Any] = {}
+    for dotted in evolvable(config):
+        first, *path = dotted.split(".")
+        for root in roots[first]:
+            hint = _type_at(root, path)
+            if hint is not None:
+                found[dotted] = hint
     return found
 
 
@@ -73,13 +88,46 @@ def bind(algorithm: Algorithm, values: Mapping[str, list[Any]], device: torch.de
     return algorithm
 
 
+def bind_scoring(part: Part, prefix: str, values: Mapping[str, list[Any]]) -> Part:
+    """A reward or granularity with its evolving fields replaced by tuples of a number for each member."""
+    known = of_part(part, prefix)
+    for dotted, column in values.items():
+        if dotted in known:
+            part = _replaced(part, dotted.split(".")[1:], tuple(column))
+    return part
+
+
 def sampling(rollout: RolloutConfig, values: Mapping[str, list[Any]], members: int) -> Sampling:
     """Sampling settings per member."""
-    columns = [values.get(f"rollout.{name}", [getattr(rollout, name)] * members) for name in ROLLOUT_KEYS]
+    columns = [values.get(f"rollout.{name}", [getattr(rollout, name)] * members) for name in SAMPLING_KEYS]
     return Sampling(torch.tensor(columns[0]).float(), torch.tensor(columns[1]).long(), torch.tensor(columns[2]).float())
 
 
-def _replaced(part: Part, path: list[str], value: Tensor) -> Part:
-    if len(path) > 1:
-        return dataclasses.replace(part, **{path[0]: _replaced(getattr(part, path[0]), path[1:], value)})  # type: ignore[type-var]
-    return dataclasses.replace(part, **{path[0]: value})  # type: ignore[type-var]
+def group_sizes(rollout: RolloutConfig, values: Mapping[str, list[Any]], members: int) -> list[int]:
+    """Episodes per task of each member."""
+    return [int(size) for size in values.get("rollout.group_size", [rollout.group_size] * members)]
+
+
+def _is_part(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _replaced(part: Any, path: list[str], value: Any) -> Any:
+    name, *rest = path
+    if isinstance(part, dict):
+        return part | {name: _replaced(part[name], rest, value) if rest else value}
+    return dataclasses.replace(part, **{name: _replaced(getattr(part, name), rest, value) if rest else value})
+
+
+def _type_at(part: Any, path: list[str]) -> Any:
+    """Type of the field at the end of `path`, or None where there is none."""
+    name, *rest = path
+    if isinstance(part, dict):
+        return _type_at(part[name], rest) if rest and name in part else None
+    hint = fields_of(type(part)).get(name) if _is_part(part) else None
+    if not rest or hint is None:
+        return hint
+    value = getattr(part, name, None)
+    if isinstance(value, dict) and len(rest) == 1 and get_origin(hint) is dict and not _is_part(value.get(rest[0])):
+        return get_args(hint)[1] if rest[0] in value else None
+    return _type_at(value, rest)

@@ -64,16 +64,21 @@ def learn(
     )
     gradients = _Update(passes, batch, algorithm, sampling, frozen, trace)
     policy_optimizer, critic_optimizer = optimizers
-    for epoch in range(algorithm.epochs):
+    epochs_N = torch.as_tensor(algorithm.epochs, device=batch.ids_RT.device).expand(batch.members)
+    for epoch in range(round(float(epochs_N.max()))):
+        active_N = epoch < epochs_N.round()
         for number, rows in enumerate(passes.minibatches(batch, algorithm.minibatches, (update, epoch))):
             finite_N, clip_norm_N = gradients.policy_gradient(rows, first_step=epoch == number == 0)
             if clip_norm_N is not None:
-                memory = gradients.clipping_normalised(clip_norm_N, memory)
-            trace.step("policy", *passes.step(policy_optimizer, algorithm.optimizer, rows, batch, finite_N))
+                memory = gradients.clipping_normalised(clip_norm_N, memory, active_N)
+            norm_N, stepped_N = passes.step(policy_optimizer, algorithm.optimizer, rows, batch, finite_N & active_N)
+            trace.step("policy", norm_N, stepped_N | ~active_N)
             if algorithm.critic is not None:
                 assert critic_optimizer is not None
                 finite_N = gradients.critic_gradient(rows)
-                trace.step("critic", *passes.step(critic_optimizer, algorithm.critic.optimizer, rows, batch, finite_N))
+                settings = algorithm.critic.optimizer
+                norm_N, stepped_N = passes.step(critic_optimizer, settings, rows, batch, finite_N & active_N)
+                trace.step("critic", norm_N, stepped_N | ~active_N)
     metrics = trace.metrics()
     if not memory:
         return metrics, memory
@@ -118,15 +123,19 @@ class _Update:
             clip_norm_N = self.passes.processes.sum_(squares_N).sqrt()
         return finite_N, clip_norm_N
 
-    def clipping_normalised(self, clip_norm_N: Tensor, memory: Memory) -> Memory:
-        """Scale each member's gradient by what clipping took from it; memory with the bound of the next step."""
+    def clipping_normalised(self, clip_norm_N: Tensor, memory: Memory, active_N: Tensor) -> Memory:
+        """Scale each member's gradient by what clipping took from it; memory with the bound of the next step.
+
+        Members that are not active make no further step in this update.
+        """
         objective = self.algorithm.objective
         assert isinstance(objective, ClippingNormalised)
         bound = memory["clip_bound"] if objective.bound is None else objective.bound
         self.passes.policy.block.grad *= gradient_scale(clip_norm_N, bound).unsqueeze(1)
         if objective.bound is not None:
             return memory
-        return memory | {"clip_bound": moving_bound(memory["clip_bound"], clip_norm_N, objective.decay)}
+        moved_N = moving_bound(memory["clip_bound"], clip_norm_N, objective.decay)
+        return memory | {"clip_bound": torch.where(active_N, moved_N, memory["clip_bound"])}
 
     def critic_gradient(self, rows_NC: Tensor) -> Tensor:
         """Add up the gradient of the critic's loss, its mean where the critic is asked; [N] bool, whose was finite."""

@@ -93,7 +93,7 @@ def paid_out(
             raise ValueError(f"{name} gave {len(verdict.scores)} scores for a group of {len(group)} episodes")
         kept += group
         scores += [_finite(given, episode, name) for episode, given in zip(group, verdict.scores, strict=True)]
-    turn_rewards = [granularity(s, len(e.turns), update) for s, e in zip(scores, kept, strict=True)]
+    turn_rewards = [granularity(s, len(e.turns), update, e.member) for s, e in zip(scores, kept, strict=True)]
     return Scored(kept, scores, turn_rewards, dict(metrics), granularity.reward == "mixed")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from algorithms.core import Algorithm
 from algorithms.policy_gradient import PolicyGradient
 from envs.core import Episode
 from evo_hpo.config.schema import Config
+from evo_hpo.evolution.hyperparameters import bind_scoring, group_sizes
 from evo_hpo.learner.batch import turn_table
 from evo_hpo.learner.scoring import Scored, score
 from evo_hpo.policy.sampling import Sampling
@@ -41,17 +44,22 @@ class Collector:
 
     def __init__(self, config: Config, player: Player, tasks: Tasks) -> None:
         self.config, self.player, self.tasks = config, player, tasks
+        self.take({})
         self._waiting: list[list[Episode]] = []
+
+    def take(self, values: Mapping[str, list[Any]]) -> None:
+        """Play and score with these hyperparameters of the members from now on."""
+        self.reward = bind_scoring(self.config.reward, "reward", values)
+        self.granularity = bind_scoring(self.config.granularity, "granularity", values)
+        self.group_sizes = group_sizes(self.config.rollout, values, self.player.policy.members)
 
     def collect(self, algorithm: Algorithm, sampling: Sampling, update: int) -> Collected:
         """The episodes of update number `update`, scored; failed ones are among the first only."""
         rollout = self.config.rollout
         if not self._waiting:
-            numbers = range(update, update + rollout.ahead)
-            self._waiting = [
-                self.player.training(self.tasks.training(number, rollout.tasks), sampling, number, version=update)
-                for number in numbers
-            ]
+            for number in range(update, update + rollout.ahead):
+                tasks = self.tasks.training(number, rollout.tasks)
+                self._waiting.append(self.player.training(tasks, sampling, number, update, self.group_sizes))
         episodes = self._waiting.pop(0)
         scored = self._score(episodes, update)
         if not isinstance(algorithm, PolicyGradient):
@@ -63,7 +71,7 @@ class Collector:
             if not lacking:
                 break
             tasks = self.tasks.training(update, rollout.tasks, again)
-            more = self.player.training(tasks, sampling, update, version=update, members=lacking, again=again)
+            more = self.player.training(tasks, sampling, update, update, self.group_sizes, lacking, again)
             episodes = episodes + more
             scored = scored + self._score(more, update)
         if resamples:
@@ -72,11 +80,11 @@ class Collector:
 
     def _score(self, episodes: list[Episode], update: int) -> Scored:
         try:
-            return score(episodes, self.config.reward, self.config.granularity, update, self.player.processes)
+            return score(episodes, self.reward, self.granularity, update, self.player.processes)
         except Exception as error:  # a reward may be anybody's code
             complaint = str(error) or type(error).__name__
             if not isinstance(error, ValueError):
-                complaint = f"{type(self.config.reward).__name__} raised {type(error).__name__}: {complaint}"
+                complaint = f"{type(self.reward).__name__} raised {type(error).__name__}: {complaint}"
             raise Unscored(episodes, complaint) from error
 
     def _teaching_groups(self, algorithm: PolicyGradient, scored: Scored) -> dict[int, list[int]]:

@@ -80,23 +80,26 @@ class Player:
         sampling: Sampling,
         update: int,
         version: int,
+        group_sizes: Sequence[int] | None = None,
         members: Sequence[int] | None = None,
         again: int = 0,
     ) -> list[Episode]:
-        """`group_size` episodes of every task by every member, or by `members`; the noise is each member's own.
+        """A group of episodes of every task by every member, or by `members`; the noise is each member's own.
 
         Args:
             update: that will learn from them.
             version: of the policy: the update before which they are played.
+            group_sizes: episodes in a group of each member; None: the config's.
             again: how many times tasks were already drawn for this update; groups are numbered on.
         """
         first = again * len(tasks)
+        sizes = [self.config.rollout.group_size] * self.policy.members if group_sizes is None else group_sizes
         assignments = [
             Assignment(m, g, task, key(self.config.seed, "train", slot, update, g, i))
             for g, task in enumerate(tasks, first)
-            for i in range(self.config.rollout.group_size)
+            for i in range(max(sizes))
             for m, slot in enumerate(self.policy.slots)
-            if members is None or m in members
+            if i < sizes[m] and (members is None or m in members)
         ]
         return self.play(assignments, sampling, version)
 

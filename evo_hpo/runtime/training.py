@@ -165,13 +165,14 @@ class Training:
             self.policy.critic = None
         algorithm: Algorithm = self.stage.algorithm
         self.learner = self._learner()
-        own = hyperparameters.of_stage(algorithm, self.config.rollout)
+        own = hyperparameters.of_stage(algorithm, self.config)
         self.progress.values = first_values(self, own) if self.stage.evolve else {}
 
     def _generation(self) -> None:
         progress = self.progress
         assert self.learner is not None
         algorithm = hyperparameters.bind(self.stage.algorithm, progress.values, self.policy.base.device)
+        self.collector.take(progress.values)
         for _ in range(self.stage.updates):
             self.update(algorithm)
         fitness, episodes = self.measure.fitness(self.learner, progress.generation)

@@ -21,7 +21,7 @@ from tests.algorithms.tables import assert_close, token_table, turn_table
 MEMBERS = 3
 REWARDS = [[0.0, 1.0], [0.5, 0.0, 0.25], [0.4, 1.0], [0.0, 0.0], [0.3, 0.2], [0.9, 0.1]]
 GROUPS, OWNERS = [0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2]
-OF_THE_OPTIMIZER = ("learning_rate", "weight_decay", "max_grad_norm")  # never in a loss
+OF_THE_OPTIMIZER = ("learning_rate", "weight_decay", "max_grad_norm", "epochs")  # never in a loss
 # Last names of keys -> values, one for each member; a key that is not here moves around its own value.
 VALUES: dict[str, list[float]] = {
     "clip_low": [0.01, 0.1, 0.2],
@@ -43,7 +43,9 @@ VALUES: dict[str, list[float]] = {
 @cache
 def presets() -> dict[str, Algorithm]:
     return {
-        name: algorithm for name, algorithm in components("algorithm").items() if algorithm.learns_from == "rollout"
+        name: algorithm
+        for name, algorithm in components("algorithm").items()
+        if algorithm.learns_from == "rollout" and not algorithm.trains_scorer
     }
 
 

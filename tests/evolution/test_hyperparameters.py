@@ -24,6 +24,7 @@ def test_evolvable_fields_are_found_through_nested_parts() -> None:
         "algorithm.objective.clip_high": 0.2,
         "algorithm.kl.coef": 0.0,
         "algorithm.entropy.coef": 0.0,
+        "algorithm.epochs": 1,
     }
 
 

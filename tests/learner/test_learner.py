@@ -108,7 +108,11 @@ ALGORITHMS = [
     "algorithm=grpo algorithm.epochs=2",
     "algorithm=ppo algorithm.epochs=2",
     "algorithm=sorl algorithm.epochs=2 algorithm.objective.exact=true algorithm.objective.clip_low=0.01",
-    *(f"algorithm={name}" for name, preset in components("algorithm").items() if preset.learns_from == "rollout"),
+    *(
+        f"algorithm={name}"
+        for name, preset in components("algorithm").items()
+        if preset.learns_from == "rollout" and not preset.trains_scorer
+    ),
 ]
 
 

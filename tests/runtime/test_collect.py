@@ -82,8 +82,9 @@ class ByTask(Reward):
         return [Score(1.0 if i == 0 and not tie else 0.0) for i in range(len(group))]
 
 
-def with_reward(training: Training, tie: int) -> Training:
-    object.__setattr__(training.config, "reward", ByTask(tie))
+def with_reward(training: Training, reward: Reward) -> Training:
+    object.__setattr__(training.config, "reward", reward)
+    training.collector.take({})
     return training
 
 
@@ -93,7 +94,7 @@ DYNAMIC = ["evolution=none", "granularity=sparse", "algorithm=dapo"]
 def test_a_group_that_ties_is_replaced_by_one_of_another_task() -> None:
     training = training_of(config(*DYNAMIC))
     tie = training.tasks.training(0, 2)[0]
-    got = collected(with_reward(training, tie))
+    got = collected(with_reward(training, ByTask(tie)))
     outcomes: dict[int, list[float]] = {}
     for one, given in zip(got.scored.episodes, got.scored.scores, strict=True):
         outcomes.setdefault(one.group, []).append(given.outcome)
@@ -105,8 +106,7 @@ def test_a_group_that_ties_is_replaced_by_one_of_another_task() -> None:
 
 def test_a_policy_that_always_ties_stops_at_the_cap() -> None:
     training = training_of(config(*DYNAMIC, "rollout.group_size=2"))
-    object.__setattr__(training.config, "reward", Flat())
-    got = collected(training)
+    got = collected(with_reward(training, Flat()))
     assert len(got.episodes) == 3 * 2 * 2 and len({one.group for one in got.episodes}) == 6
 
 
@@ -119,8 +119,7 @@ class Flat(Reward):
 def test_only_members_that_lack_groups_play_again() -> None:
     settings = config("algorithm=dapo", "granularity=sparse", "evolution.population=2")
     training = training_of(settings)
-    object.__setattr__(training.config, "reward", FirstMemberTies())
-    got = collected(training)
+    got = collected(with_reward(training, FirstMemberTies()))
     played = Counter(one.member for one in got.episodes)
     assert played == {0: 24, 1: 8}
     assert torch.tensor([one.group for one in got.episodes if one.member == 1]).max() == 1
