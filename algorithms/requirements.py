@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
+
 from algorithms.corrections import DecoupledPPO
 from algorithms.objectives import SAPO, Unclipped
 
@@ -27,7 +29,7 @@ def _a_critic_is_read(algorithm: PolicyGradient) -> str | None:
 
 
 def _a_second_step_has_a_ratio(algorithm: PolicyGradient) -> str | None:
-    if algorithm.objective.off_policy or algorithm.epochs * algorithm.minibatches == 1:
+    if algorithm.objective.off_policy or float(torch.as_tensor(algorithm.epochs).max()) * algorithm.minibatches == 1:
         return None
     name = type(algorithm.objective).__name__
     return (

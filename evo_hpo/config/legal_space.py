@@ -32,7 +32,8 @@ def space_is_legal(facts: Facts) -> Iterator[Violation]:
         if key in values:
             where = f"evolution.space.{key}"
             senseless = list(_dimension_is_legal(where, key, dimension, values[key]))
-            yield from senseless or _every_value_is_legal(where, dimension, types[key])
+            unfit = senseless or list(_every_value_is_legal(where, dimension, types[key]))
+            yield from unfit or _every_value_goes_with_the_rest(facts, where, key, dimension)
 
 
 def _dimension_is_legal(where: str, key: str, dimension: Dimension, value: Any) -> Iterator[Violation]:
@@ -89,3 +90,21 @@ def _every_value_is_legal(where: str, dimension: Dimension, hint: Any) -> Iterat
         checked(hint, value, f"{where}.{name}", {}, problems)
     for sentence in problems.by_key.values():
         yield Violation(sentence, "keep the space inside what the key may be")
+
+
+def _every_value_goes_with_the_rest(facts: Facts, where: str, key: str, dimension: Dimension) -> Iterator[Violation]:
+    """The ends of a range, or the choices, put into the component that has the key, which may refuse them."""
+    from evo_hpo.evolution.hyperparameters import of_part, with_value
+
+    config, root = facts.config, key.partition(".")[0]
+    parts = list(facts.algorithms.values()) if root == "algorithm" else [getattr(config, root)]
+    for part in parts:
+        if root == "rollout" or key not in of_part(part, root):
+            continue
+        for end in dimension.choices or (dimension.low, dimension.high):
+            value = int(end) if dimension.type == "int" else end  # type: ignore[arg-type]
+            try:
+                with_value(part, key, value)
+            except ValueError as error:
+                yield Violation(f"{where} goes to {show(key, value)}, where {error}", "or keep the space away from it")
+                return

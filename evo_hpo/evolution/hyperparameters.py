@@ -97,6 +97,16 @@ def bind_scoring(part: Part, prefix: str, values: Mapping[str, list[Any]]) -> Pa
     return part
 
 
+def with_value(part: Part, key: str, value: Any) -> Part:
+    """`part` with another value at the dotted `key`, whose first word is the part itself.
+
+    Raises:
+        ValueError: the part refuses it.
+    """
+    replaced: Part = _replaced(part, key.split(".")[1:], value)
+    return replaced
+
+
 def sampling(rollout: RolloutConfig, values: Mapping[str, list[Any]], members: int) -> Sampling:
     """Sampling settings per member."""
     columns = [values.get(f"rollout.{name}", [getattr(rollout, name)] * members) for name in SAMPLING_KEYS]

@@ -281,3 +281,18 @@ def test_a_ranking_judge_and_a_critic() -> None:
     [sentence] = refusals(*judge)
     assert "compare only within a group" in sentence and sentence.endswith("or write reward.center=true")
     loaded(*judge, "reward.center=true")
+
+
+def test_a_space_that_leads_where_an_algorithm_cannot_go() -> None:
+    epochs = space("{type: int, low: 1, high: 3}", "algorithm.epochs")
+    [sentence] = refusals("algorithm=rloo", *epochs)
+    assert sentence.startswith("evolution.space.algorithm.epochs goes to 3, where Unclipped uses no ratio")
+    loaded("algorithm=grpo", *epochs)
+
+
+def test_groups_that_would_become_too_small() -> None:
+    [sentence] = refusals(*space("{type: int, low: 1, high: 8}", "rollout.group_size"))
+    assert sentence == (
+        "evolution.space.rollout.group_size goes down to 1, and stage train needs at least 2 episodes in a group to "
+        "compare; let it begin at 2"
+    )
