@@ -59,6 +59,8 @@ def compare(better: Results, worse: Results, resamples: int, rng: np.random.Gene
     played = ~np.isnan(difference)
     difference = np.where(played, difference, 0.0)
     pairs, tasks = difference.shape
+    if not pairs:
+        return []
     common = played.sum(1)
     gap = difference.sum(1) / np.maximum(common, 1)
     draws = rng.integers(tasks, size=(resamples, tasks)) + tasks * np.arange(resamples)[:, None]

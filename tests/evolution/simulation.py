@@ -96,9 +96,7 @@ def play(problem: Problem, strategy: Strategy, seed: int, extra: float = 0.0) ->
         fitness = [float(np.mean(one)) for one in results]
         last = generation == problem.generations - 1
         if not last:
-            standing = Standing(
-                generation, problem.generations, fitness, results, values, SPACE, past, evaluate
-            )
+            standing = Standing(generation, problem.generations, fitness, results, values, SPACE, past, evaluate)
             fates = strategy.select(standing, own)
             taken = [dict(values[fate.parent] if fate.values is None else fate.values) for fate in fates]
             explored = strategy.explore(

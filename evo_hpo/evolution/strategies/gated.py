@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from evo_hpo.evolution.descent import changed_hands, lineages, successor
+from evo_hpo.evolution.descent import SAME, changed_hands, lineages, successor
 from evo_hpo.evolution.significance import Comparison, Results, compare, level, pooled, smoothed
 from evo_hpo.evolution.space import draw, variety
 from evo_hpo.evolution.strategies.core import Fate, Mutation, Ranking, Standing, Strategy, Values, rescued
@@ -24,9 +24,10 @@ Share = Annotated[float, Ge(0), Le(1)]
 class Gated(Strategy):
     """A member is replaced only by one that is better with high probability, on the same tasks under the same noise.
 
-    Fitness is smoothed over two generations. A slot that has just changed hands is left out of the comparison for
-    `cooldown` selections: by then both of its generations are its own. What its parent did before says nothing about
-    the hyperparameters of the child, was chosen for being high, and would cancel in a comparison of the two.
+    Fitness is smoothed over two generations that a member lived through itself. A slot that has just changed hands has
+    no such generation before: it is compared on the present one alone, and so is whoever is compared with it. What its
+    parent did says nothing about the child's hyperparameters, was chosen for being high, and would cancel between the
+    two; what others did before they learned more would count against them only.
 
     The best `elites` members (at most half of them) keep their places and are the donors. Pairs close to the threshold
     are evaluated again. A child that is clearly worse than its parent was when it was cloned steps back. Where the
@@ -40,7 +41,7 @@ class Gated(Strategy):
     margin: Share
     evaluation_budget: Annotated[float, Ge(0)]
     elites: Annotated[int, Gt(0)]
-    cooldown: Annotated[int, Gt(0)]
+    cooldown: Annotated[int, Ge(0)]
     step_back: Annotated[float, Ge(0.5), Le(1)]
     min_lineages: Annotated[int, Ge(0)]
     horizon: Annotated[int, Gt(0)]
@@ -53,8 +54,8 @@ class Gated(Strategy):
         usable = [m for m in members if np.isfinite(standing.fitness[m])]
         settled = [m for m in usable if not changed_hands(standing.past, m, self.cooldown)]
         now, before = _tables(standing, usable, settled)
-        order = _ranked(level(smoothed(now, before, self.smoothing)), settled, rng)
-        elites = order[: max(1, min(self.elites, len(usable) // 2))]
+        order = _ranked(self._levels(now, before), settled, rng)
+        elites = order[: max(1, min(self.elites, len(settled) // 2))]
         pairs = [(loser, donor) for loser in order[len(elites) :] for donor in elites]
         now, found = self._compared(pairs, now, before, standing, rng)
         whole = Ranking.of(standing.fitness, rng)
@@ -64,10 +65,12 @@ class Gated(Strategy):
                 fates.append(rescued(m, whole, rng, elites or whole.order[:1]))
             elif m in elites:
                 fates.append(Fate(m, "elite", False, "among the best, untouched"))
+            elif back := self._stepped_back(m, now, elites or whole.order[:1], standing, rng):
+                fates.append(back)
             elif m in settled:
                 fates.append(self._challenged(m, {donor: found[m, donor] for donor in elites}, rng))
             else:
-                fates.append(self._young(m, now, elites or whole.order[:1], standing, rng))
+                fates.append(Fate(m, "kept", False, "has just changed hands"))
         if elites and self._alike(fates, standing):
             fates = _injected(fates, level(now), order, elites, standing, rng)
         return fates
@@ -84,9 +87,11 @@ class Gated(Strategy):
         evaluations, left = [now], int(self.evaluation_budget * len(now))
         while True:
             now = pooled(evaluations)
-            shown = smoothed(now, before, self.smoothing)
             losers, donors = [loser for loser, _ in pairs], [donor for _, donor in pairs]
-            found = dict(zip(pairs, compare(shown[donors], shown[losers], self.resamples, rng), strict=True))
+            both = ~np.isnan(before[donors] + before[losers])
+            better = smoothed(now[donors], np.where(both, before[donors], np.nan), self.smoothing)
+            worse = smoothed(now[losers], np.where(both, before[losers], np.nan), self.smoothing)
+            found = dict(zip(pairs, compare(better, worse, self.resamples, rng), strict=True))
             again = self._close(found, left)
             if not again:
                 return now, found
@@ -95,11 +100,19 @@ class Gated(Strategy):
             more[again] = standing.evaluate(again)
             evaluations.append(more)
 
+    def _levels(self, now: Results, before: Results) -> Results:
+        """[N] smoothed fitness; of a member without a generation before, as if it had had the mean growth."""
+        shown = level(smoothed(now, before, self.smoothing))
+        grown = (level(now) - shown)[~np.isnan(level(before))]
+        return np.where(np.isnan(level(before)), shown - (grown.mean() if len(grown) else 0.0), shown)
+
     def _close(self, found: Mapping[Pair, Comparison], left: int) -> list[int]:
         """Members of the pairs closest to the threshold, as many as may still be evaluated."""
         distance = {pair: abs(one.probability - self.probability) for pair, one in found.items() if one.gap > 0}
         again: set[int] = set()
-        for pair in sorted((pair for pair, far in distance.items() if far <= self.margin), key=lambda p: distance[p]):
+        for pair in sorted(
+            (pair for pair, far in distance.items() if far <= self.margin + 1e-9), key=lambda p: distance[p]
+        ):
             if len(again | set(pair)) <= left:
                 again |= set(pair)
         return sorted(again)
@@ -114,27 +127,29 @@ class Gated(Strategy):
             one = against[donor]
             return Fate(donor, "cloned", True, f"behind by {one.gap:.3f} on {one.tasks} tasks", one.probability)
         best = max(against.values(), key=lambda one: (one.probability, one.gap))
+        if best.gap <= 0:
+            return Fate(member, "kept", False, "none of the best is ahead of it")
         if best.gap <= self.floor:
             return Fate(member, "kept", False, f"behind by {best.gap:.3f}; up to {self.floor:g} does not count")
         chance = f"one of the best leads by {best.gap:.3f}, with probability {best.probability:.2f}"
         return Fate(member, "kept", False, f"{chance}; it takes more than {self.probability:g}")
 
-    def _young(
+    def _stepped_back(
         self, member: int, now: Results, best: Sequence[int], standing: Standing, rng: np.random.Generator
-    ) -> Fate:
-        """A slot that has just changed hands is safe, unless its child has become worse than where it came from."""
-        kept = Fate(member, "kept", False, "has just changed hands")
-        latest = standing.past[-1]
-        if latest.events[member] not in CHILDREN or not latest.results:
-            return kept
+    ) -> Fate | None:
+        """The fate of a child that has become clearly worse than its parent was when it was cloned."""
+        latest = standing.past[-1] if standing.past else None
+        if latest is None or not latest.results or latest.events[member] not in CHILDREN:
+            return None
         parent = latest.parents[member]
-        one = compare(np.array([latest.results[parent]]), now[[member]], self.resamples, rng)[0]
-        if not (one.probability > self.step_back and one.gap > self.floor):
-            return kept
+        then, levels = np.array([latest.results[parent]]), level(now)
+        if not level(then)[0] - levels[member] > self.floor:
+            return None
+        one = compare(then, now[[member]], self.resamples, rng)[0]
         line = successor(latest, parent)
         home = best[0] if line is None or not np.isfinite(standing.fitness[line]) else line
-        if not level(now)[home] > level(now)[member]:
-            return kept
+        if not (one.probability > self.step_back and one.gap > self.floor and levels[home] > levels[member]):
+            return None
         reason = f"{one.gap:.3f} worse than its parent was, with probability {one.probability:.2f}"
         return Fate(home, "stepped_back", False, reason, values=dict(latest.values[parent]))
 
@@ -158,7 +173,7 @@ def _tables(standing: Standing, usable: Sequence[int], settled: Sequence[int]) -
     if standing.past and standing.past[-1].results:
         latest = standing.past[-1]
         for m in settled:
-            if np.isfinite(latest.fitness[latest.parents[m]]):
+            if latest.events[m] in SAME and np.isfinite(latest.fitness[latest.parents[m]]):
                 before[m] = latest.results[latest.parents[m]]
     return now, before
 
