@@ -30,8 +30,9 @@ def perturb(dimension: Dimension, value: Any, rng: np.random.Generator) -> Any:
     """A neighbour of `value` inside the bounds.
 
     Numbers are multiplied or divided by 1.25, or by the root of high / low if that is less; a number that may be 0 or
-    below moves by a tenth of its range instead. Where one way leads out of the bounds, it goes the other way. Integers
-    move at least one step. Categories change to another choice.
+    below moves by a tenth of its range instead. A step that leads out of the bounds is reflected; where that would undo
+    more than half of it, and always for integers, it goes the other way. Integers move at least one step. Categories
+    change to another choice.
     """
     if dimension.type == "categorical":
         others = [choice for choice in dimension.choices or [] if choice != value]
@@ -40,7 +41,7 @@ def perturb(dimension: Dimension, value: Any, rng: np.random.Generator) -> Any:
     sign = 1 if rng.random() < 0.5 else -1
     start = min(max(float(value), low), high)
     moved = _moved(dimension, start, sign)
-    return _fitted(dimension, moved if low <= moved <= high else _moved(dimension, start, -sign))
+    return _fitted(dimension, moved if low <= moved <= high else _turned(dimension, start, sign))
 
 
 def _moved(dimension: Dimension, value: float, sign: int) -> float:
@@ -53,6 +54,17 @@ def _moved(dimension: Dimension, value: float, sign: int) -> float:
     if dimension.type == "float":
         return moved
     return value + sign if round(moved) == value else float(round(moved))
+
+
+def _turned(dimension: Dimension, value: float, sign: int) -> float:
+    """Where a step that leads out of the bounds ends instead."""
+    other = _moved(dimension, value, -sign)
+    low, high = _bounds(dimension)
+    bound, moved = (high if sign > 0 else low), _moved(dimension, value, sign)
+    if dimension.type == "int" or value == bound:
+        return other
+    reflected = bound * bound / moved if low > 0 else 2 * bound - moved
+    return reflected if sign * (value - reflected) >= sign * (value - other) / 2 else other
 
 
 def _fitted(dimension: Dimension, value: float) -> Any:
@@ -94,12 +106,12 @@ def variety(space: Mapping[str, Dimension], values: Sequence[Mapping[str, Any]])
         if space[name].type == "categorical":
             apart = [float(a[name] != b[name]) for a, b in combinations(values, 2)]
         else:
-            apart = [abs(a - b) for a, b in combinations([_place(space[name], one[name]) for one in values], 2)]
+            apart = [abs(a - b) for a, b in combinations([place(space[name], one[name]) for one in values], 2)]
         distances.append(sum(apart) / len(apart))
     return sum(distances) / len(distances)
 
 
-def _place(dimension: Dimension, value: float) -> float:
+def place(dimension: Dimension, value: float) -> float:
     """Where a number lies between the bounds, in [0, 1]."""
     low, high = _bounds(dimension)
     if high == low:

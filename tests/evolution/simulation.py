@@ -53,6 +53,23 @@ class Outcome:
     replaced: int  # slots that changed hands
 
 
+class Evaluation:
+    """Plays the common tasks of one generation; every call has new noise, which is common to the members."""
+
+    def __init__(self, chance: NDArray[np.float64], noisy: bool, seed: list[int]) -> None:
+        self.chance, self.noisy, self.seed = chance, noisy, seed
+        self.calls = self.episodes = 0
+
+    def __call__(self, members: Sequence[int]) -> list[list[float]]:
+        chance = self.chance[list(members)]
+        self.calls += 1
+        self.episodes += chance.size
+        if not self.noisy:
+            return chance.tolist()
+        noise = np.random.default_rng([*self.seed, self.calls]).random(chance.shape[1])
+        return (noise < chance).astype(float).tolist()
+
+
 def play(problem: Problem, strategy: Strategy, seed: int, extra: float = 0.0) -> Outcome:
     """One population, from the first generation to the choice of a member.
 
@@ -82,21 +99,21 @@ def play(problem: Problem, strategy: Strategy, seed: int, extra: float = 0.0) ->
         skill = skill + growth + accidents[generation]
         shown = skill - problem.settling * np.array([math.log(one[RATE] / OWN[RATE]) for one in values])
         chance = 1 / (1 + np.exp(difficulty - shown[:, None]))
-        spent = []
-
-        def evaluate(who: Sequence[int], generation: int = generation, chance: NDArray[np.float64] = chance,
-                     spent: list[int] = spent) -> list[list[float]]:  # fmt: skip
-            spent.append(len(who) * tasks)
-            if not problem.noisy:
-                return chance[list(who)].tolist()
-            noise = np.random.default_rng([seed, 3, generation, len(spent)]).random(tasks)
-            return (noise < chance[list(who)]).astype(float).tolist()
-
+        evaluate = Evaluation(chance, problem.noisy, [seed, 3, generation])
         results = evaluate(range(members))
         fitness = [float(np.mean(one)) for one in results]
         last = generation == problem.generations - 1
         if not last:
-            standing = Standing(generation, problem.generations, fitness, results, values, SPACE, past, evaluate)
+            standing = Standing.of(
+                fitness,
+                generation=generation,
+                generations=problem.generations,
+                results=results,
+                values=values,
+                space=SPACE,
+                past=past,
+                evaluate=evaluate,
+            )
             fates = strategy.select(standing, own)
             taken = [dict(values[fate.parent] if fate.values is None else fate.values) for fate in fates]
             explored = strategy.explore(
@@ -108,6 +125,6 @@ def play(problem: Problem, strategy: Strategy, seed: int, extra: float = 0.0) ->
             values = [explored.get(m, one) for m, one in enumerate(taken)]
             skill = skill[[fate.parent for fate in fates]]
             replaced += sum(fate.parent != m for m, fate in enumerate(fates))
-        episodes += sum(spent)
+        episodes += evaluate.episodes
     best = np.flatnonzero(np.array(fitness) == max(fitness))
     return Outcome(float(shown[own.choice(best)]), float(shown.max()), episodes, replaced)

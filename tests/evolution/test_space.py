@@ -65,6 +65,14 @@ def test_at_a_bound_the_move_leads_inwards() -> None:
     assert list(neighbours(RATE, 1e-6)) == pytest.approx([1.25e-6])
 
 
+def test_a_step_beyond_a_bound_is_reflected_unless_that_leaves_it_almost_where_it_was() -> None:
+    assert sorted(neighbours(RATE, 9.9e-3)) == pytest.approx([7.92e-3, 1e-4 / (9.9e-3 * 1.25)])  # 1e-2 times 1e-2
+    assert sorted(neighbours(RATE, 9e-3)) == pytest.approx([7.2e-3])  # reflected it would be 8.9e-3
+    flat = Dimension("float", low=0.0, high=1.0)
+    assert sorted(neighbours(flat, 0.98)) == pytest.approx([0.88, 0.92])
+    assert sorted(neighbours(flat, 0.01)) == pytest.approx([0.09, 0.11])
+
+
 @st.composite
 def ranges(draw_: st.DrawFn) -> tuple[Dimension, Any]:
     kind = draw_(st.sampled_from(["float", "int"]))
@@ -87,8 +95,8 @@ def test_a_perturbation_stays_inside_and_always_moves(place: tuple[Dimension, An
     moved = perturb(dimension, value, rng(seed))
     assert dimension.low <= moved <= dimension.high
     least = 1 if dimension.type == "int" else (dimension.high - dimension.low) / 1e4
-    if dimension.low > 0 and dimension.type == "float":  # a step in the logarithm, at most half of the range
-        least = value * (1 - 1 / min(1.25, math.sqrt(dimension.high / dimension.low))) * 0.99
+    if dimension.low > 0 and dimension.type == "float":  # a step in the logarithm, of which a bound may reflect a half
+        least = value * (1 - 1 / math.sqrt(min(1.25, math.sqrt(dimension.high / dimension.low)))) * 0.99
     assert abs(moved - value) >= least
 
 
