@@ -98,7 +98,7 @@ def variety(space: Mapping[str, Dimension], values: Sequence[Mapping[str, Any]])
 
     Categories are at distance 1 from each other.
     """
-    names = [name for name in space if name in values[0]]
+    names = [name for name in space if all(name in one for one in values)]
     if len(values) < 2 or not names:
         return 0.0
     distances = []

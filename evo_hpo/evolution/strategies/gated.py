@@ -71,9 +71,8 @@ class Gated(Strategy):
                 fates.append(self._challenged(m, {donor: found[m, donor] for donor in elites}, rng))
             else:
                 fates.append(Fate(m, "kept", False, "has just changed hands"))
-        if elites and self._alike(fates, standing):
-            fates = _injected(fates, level(now), order, elites, standing, rng)
-        return fates
+        alike = self._alike(fates, standing)
+        return _injected(fates, alike, level(now), order, elites, standing, rng) if elites and alike else fates
 
     def explore(
         self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
@@ -153,15 +152,18 @@ class Gated(Strategy):
         reason = f"{one.gap:.3f} worse than its parent was, with probability {one.probability:.2f}"
         return Fate(home, "stepped_back", False, reason, values=dict(latest.values[parent]))
 
-    def _alike(self, fates: Sequence[Fate], standing: Standing) -> bool:
-        """Whether too few lines of descent would go on, or hyperparameters lie too close together."""
+    def _alike(self, fates: Sequence[Fate], standing: Standing) -> str:
+        """Why the population would be too much alike: few lines of descent, or close hyperparameters; empty if not."""
         if not standing.space:
-            return False
+            return ""
         earlier = standing.past[max(0, len(standing.past) - self.horizon + 1) :]
         steps = [(one.parents, one.events) for one in earlier]
         plan = ([fate.parent for fate in fates], [fate.event for fate in fates])
-        least = min(self.min_lineages, len(fates) // 2)
-        return lineages([*steps, plan]) < least or variety(standing.space, standing.values) < self.min_variety
+        lines, least = lineages([*steps, plan]), min(self.min_lineages, len(fates) // 2)
+        if lines < least:
+            return f"of {least} lines of descent {lines} would remain"
+        apart = variety(standing.space, standing.values)
+        return f"hyperparameters lie {apart:.3f} of their range apart" if apart < self.min_variety else ""
 
 
 def _tables(standing: Standing, usable: Sequence[int], settled: Sequence[int]) -> tuple[Results, Results]:
@@ -185,6 +187,7 @@ def _ranked(levels: Results, settled: Sequence[int], rng: np.random.Generator) -
 
 def _injected(
     fates: Sequence[Fate],
+    alike: str,
     levels: Results,
     order: Sequence[int],
     elites: Sequence[int],
@@ -192,17 +195,16 @@ def _injected(
     rng: np.random.Generator,
 ) -> list[Fate]:
     """The worst member that loses its place anyway, or else the worst that may, begins a new line."""
-    leaving = sorted((m for m, fate in enumerate(fates) if fate.event in ("cloned", "rescued")), key=_worst(levels))
-    staying = [m for m in reversed(order) if fates[m].event == "kept" and levels[m] < levels[elites[0]]]
-    if not leaving and not staying:
+    unusable = [m for m, fate in enumerate(fates) if fate.event == "rescued"]
+    cloned = [m for m in reversed(order) if fates[m].event == "cloned"]
+    kept = [m for m in reversed(order) if fates[m].event == "kept" and levels[m] < levels[elites[0]]]
+    candidates = [*rng.permutation(unusable).tolist(), *cloned, *kept]
+    if not candidates:
         return list(fates)
-    member = [*leaving, *staying][0]
+    member = int(candidates[0])
+    reason = alike if member in kept else f"{fates[member].reason}, and {alike}"
     fresh = dict(standing.values[elites[0]])
     fresh |= {name: draw(standing.space[name], float(rng.random())) for name in sorted(standing.space) if name in fresh}
     result = list(fates)
-    result[member] = Fate(elites[0], "injected", False, "the population has become alike", values=fresh)
+    result[member] = Fate(elites[0], "injected", False, reason, values=fresh)
     return result
-
-
-def _worst(levels: Results) -> Callable[[int], float]:
-    return lambda m: float(np.nan_to_num(levels[m], nan=-1.0))
