@@ -71,7 +71,7 @@ class Models(Protocol):
         """
 
     def answer_logprobs(self, episodes: Sequence[Episode]) -> list[list[float]]:
-        """[turns] log-probability, in nats, of giving the reference answer where each action stands.
+        """[turns] mean log-probability, in nats a token, of the reference answer where each action stands.
 
         The frozen base says it, without adapters. Episodes must have an answer.
         """

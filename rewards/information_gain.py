@@ -15,8 +15,8 @@ from rewards.core import Models, Reward, Score, Verdict
 class InformationGain(Reward):
     """Turn reward = how much the base believes more in the reference answer after the turn (IGPO, arXiv:2510.14967).
 
-    - scale=probability: difference of probabilities, as in IGPO; it sums to at most 1
-    - scale=nats: difference of log-probabilities, which also sees steps from unlikely to less unlikely
+    - scale=probability: difference of probabilities (the geometric mean over the answer's tokens); sums to at most 1
+    - scale=nats: difference of log-probabilities a token, which also sees steps from unlikely to less unlikely
 
     The last turn, which gives the answer, is paid by the outcome alone. Belief is that of the frozen base, so that it
     cannot be trained to flatter itself; IGPO asks the policy. Components: `gain` (their sum), `success`.

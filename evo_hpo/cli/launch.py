@@ -42,6 +42,10 @@ def _launch(arguments: list[str]) -> None:
     if resumed:
         others = [argument for argument in arguments if argument not in resumed]
         return _resume(Path(resumed[-1].partition("=")[2]).expanduser(), others)
+    replayed = [argument for argument in arguments if argument.startswith("replay=")]
+    if replayed:
+        others = [argument for argument in arguments if argument not in replayed]
+        return _replay(Path(replayed[-1].partition("=")[2]).expanduser(), others)
     options = get_args_parser().parse_args(arguments)
     if not (options.help or options.hydra_help or options.info or options.shell_completion):
         _check(options)
@@ -170,6 +174,22 @@ def _resume(folder: Path, overrides: list[str]) -> None:
     from evo_hpo.runtime.run import resume
 
     resume(folder, overrides)
+
+
+def _replay(run: Path, overrides: list[str]) -> None:
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"replay={run}: there is no run there (no config.yaml); name a folder below run_dir")
+    if flags := [line for line in overrides if line.startswith("-")]:
+        raise UserError(f"replay= follows one run and takes no {flags[0]}; leave it out")
+    if _rank_count() > 1:
+        raise UserError("replay= works in one process; leave accelerate launch out")
+    from evo_hpo.runtime.replaying import asked_for
+    from evo_hpo.runtime.run import run as start
+
+    asked = asked_for(run, overrides)
+    asked.folder.mkdir(parents=True)
+    write(asked.folder, asked.resolved, asked.provenance)
+    start(asked.config, asked.resolved, asked.folder)
 
 
 def _extra_of(hydra_config: Any) -> Path | None:

@@ -57,6 +57,7 @@ class EvaluationConfig:
     tasks: Measured  # common held-out tasks on which fitness is measured after every generation
     repeats: Measured  # episodes per task
     final_tasks: Measured  # tasks never trained or selected on, for the result
+    everyone: bool  # measure the result of every member, not of the best one alone
     temperature: Annotated[float, Gt(0)]
     held_out: Annotated[float, Gt(0), Lt(1)]  # share of distinct tasks kept from training (half fitness, half final)
 

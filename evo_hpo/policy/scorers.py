@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -138,7 +139,7 @@ class BaseModels:
                 return policy.logprobs(ids_RT, at_RT, Sampling.same(len(ids_RT), 1.0))[0][at_RT]
 
         told = iter(self.asked(rows, of))
-        return [[sum(next(told)) for _ in episode.turns] for episode in episodes]
+        return [[fmean(next(told)) for _ in episode.turns] for episode in episodes]
 
     @torch.no_grad()
     def asked(self, rows: Sequence[Row], of: Callable[[Tensor, Tensor], Tensor]) -> list[list[float]]:

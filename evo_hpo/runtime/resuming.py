@@ -61,25 +61,40 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Resumption:
     provenance = {key: str(source) for key, source in _mapping(run / "provenance.yaml").items()}
     generation, changes = None, []
     for override in overrides:
+        name, _, value = override.lstrip("+").partition("=")
+        if name != "generation":
+            changes.append(override)
+        elif value.isdecimal():
+            generation = int(value)
+        else:
+            raise UserError(f"generation={value} is no number of a generation; write, say, generation=3")
+    resolved = merged_with(stored, changes, provenance, "when resumed")
+    return Resumption(build(resolved, provenance), resolved, provenance, generation)
+
+
+def merged_with(
+    stored: Mapping[str, Any], overrides: Sequence[str], provenance: dict[str, str], when: str
+) -> dict[str, Any]:
+    """The values of a stored config with overrides of single keys; `provenance` learns where they come from.
+
+    Raises:
+        UserError: an override that is no `key=value` of a single key.
+    """
+    changes = []
+    for override in overrides:
         name, equals, value = override.lstrip("+").partition("=")
         if not equals:
             raise UserError(f"'{override}' says nothing; write key=value")
-        if name == "generation":
-            if not value.isdecimal():
-                raise UserError(f"generation={value} is no number of a generation; write, say, generation=3")
-            generation = int(value)
-        elif isinstance(OmegaConf.select(OmegaConf.create(stored), name), Mapping) or "/" in name:
+        if isinstance(OmegaConf.select(OmegaConf.create(dict(stored)), name), Mapping) or "/" in name:
             raise UserError(
                 f"{override} would exchange a whole part of a run that has begun; "
                 f"name single keys instead, like tracker.console=lines"
             )
-        else:
-            changes.append(f"{name}={value}")
-            provenance[name] = f"override {name}={value} when resumed"
-    merged = OmegaConf.to_container(OmegaConf.merge(stored, OmegaConf.from_dotlist(changes)))
+        changes.append(f"{name}={value}")
+        provenance[name] = f"override {name}={value} {when}"
+    merged = OmegaConf.to_container(OmegaConf.merge(dict(stored), OmegaConf.from_dotlist(changes)))
     assert isinstance(merged, dict)
-    resolved = {str(key): value for key, value in merged.items()}
-    return Resumption(build(resolved, provenance), resolved, provenance, generation)
+    return {str(key): value for key, value in merged.items()}
 
 
 def refuse_foreign(checkpoint: Checkpoint, run: Path) -> None:

@@ -17,6 +17,7 @@ from algorithms.scorers import RewardModel, ScorerAlgorithm
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Config
+from evo_hpo.evolution.strategies import Replay
 from evo_hpo.learner.pairs import read_pairs, split
 from evo_hpo.policy.exchange import export
 from evo_hpo.policy.scorers import export_scorer
@@ -117,7 +118,11 @@ def _owned(folder: Path, config: Config, processes: Processes) -> Iterator[None]
 
 
 def _work(
-    config: Config, resolved: dict[str, Any], folder: Path, processes: Processes, checkpoint: Checkpoint | None
+    config: Config,
+    resolved: dict[str, Any],
+    folder: Path,
+    processes: Processes,
+    checkpoint: Checkpoint | None,
 ) -> dict[str, Any]:
     checkpoints = Checkpoints(folder, config.checkpoint.keep)
     jsonl = JsonlTracker(config.tracker.episodes)
@@ -147,6 +152,10 @@ def _work(
     try:
         trackers.start(_info(training, config, resolved, folder))
         result = training.run()
+        if isinstance(config.evolution.strategy, Replay):
+            from evo_hpo.runtime.replaying import compared
+
+            result["replay"] = compared(result, Path(config.evolution.strategy.of))
         if processes.main:
             _finish(config, training, trackers, folder, result)
     except BaseException as error:
@@ -225,6 +234,12 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         f"{result['policy_tokens']:,} sampled tokens, {result['environment_turns']:,} turns, "
         f"{_counted(len(result['alarms']), 'alarm')}"
     )
+    if "replay" in result:
+        original, arms = result["replay"]["original"], result["replay"]["arms"]
+        print(f"Replay of {result['replay']['of']}, success of each agent trained from scratch:")
+        print(f"  along its schedule        {_listed(arms['schedule'])}")
+        print(f"  with its last values      {_listed(arms['final'])}")
+        print(f"  the agent that found it   {rate(original) if original else 'not known'}")
     places = [
         ("report", report),
         ("lineage", folder / LINEAGE),
@@ -236,6 +251,11 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
     for name, path in places:
         if path is not None:
             print(f"  {name:<9} {path}")
+
+
+def _listed(rates: list[float]) -> str:
+    mean = f", mean {sum(rates) / len(rates):.3f}" if rates else ""
+    return f"{' '.join(f'{rate:.3f}' for rate in rates)}{mean}"
 
 
 def _trackers(config: Config, jsonl: JsonlTracker) -> list[Tracker]:

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 def first_values(training: Training, own: Values) -> dict[str, list[Any]]:
-    """key -> value of each member, as a stage begins; the config's own for all where nothing is spread."""
+    """key -> value of each member as a stage begins: drawn, or the config's own, or what the strategy says."""
     config, slots = training.config, training.policy.slots
     space = {name: dimension for name, dimension in config.evolution.space.items() if name in own}
-    if not config.evolution.spread:
-        return {name: [own[name]] * len(slots) for name in sorted(space)}
-    everybody = spread(space, own, config.evolution.population, key(config.seed, "spread") % 2**31)
-    return {name: [column[slot] for slot in slots] for name, column in everybody.items()}
+    members = config.evolution.population if config.evolution.spread else 1
+    drawn = spread(space, own, members, key(config.seed, "spread") % 2**31)
+    values = [{name: column[slot if members > 1 else 0] for name, column in drawn.items()} for slot in slots]
+    begun = config.evolution.strategy.begin(values, slots, space, training.stage_name)
+    return {name: [each[name] for each in begun] for name in sorted(space)}
 
 
 def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGeneration]:
@@ -104,6 +105,8 @@ def _standing(training: Training, fitness: Sequence[Success], rates: list[float]
 
     values = progress.values
     return Standing(
+        stage=training.stage_name,
+        slots=list(training.policy.slots),
         generation=progress.stage_generation,
         generations=stage.generations,
         fitness=rates,

@@ -353,13 +353,11 @@ class Training:
     def _result(self) -> dict[str, Any]:
         progress = self.progress
         best = progress.best()  # never chosen on the final tasks
-        blocks = [block for block in (self.policy.block, self.policy.critic) if block is not None]
-        kept = [block.data.clone() for block in blocks]
-        for block, data in zip(blocks, kept, strict=True):
-            block.load(data[best].expand_as(data))
-        final, episodes = self.measure.final(self.learner)
-        for block, data in zip(blocks, kept, strict=True):
-            block.load(data)
+        others = [m for m in range(self.policy.members) if m != best] if self.config.evaluation.everyone else []
+        of_member = {
+            m: self._final(m) for m in [*others, best]
+        }  # the best one last: the measure tells more of the last
+        final, episodes = of_member[best]
         self._send_episodes("final", episodes)
         return {
             "name": self.config.name,
@@ -367,6 +365,9 @@ class Training:
             "base": progress.base,
             "best": _interval(final)
             | {"member": self.policy.slots[best], "hyperparameters": {k: v[best] for k, v in progress.values.items()}},
+            "members": [
+                _interval(of_member[m][0]) | {"member": self.policy.slots[m]} for m in sorted(of_member) if others
+            ],
             "gain": _number(
                 final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)
             ),
@@ -382,6 +383,17 @@ class Training:
             "population": self.config.evolution.population,
             "alarms": progress.alarms,
         }
+
+    def _final(self, member: int) -> tuple[Success, list[Episode]]:
+        """What a member is worth on the final tasks, which all members play with its weights."""
+        blocks = [block for block in (self.policy.block, self.policy.critic) if block is not None]
+        kept = [block.data.clone() for block in blocks]
+        for block, data in zip(blocks, kept, strict=True):
+            block.load(data[member].expand_as(data))
+        measured = self.measure.final(self.learner)
+        for block, data in zip(blocks, kept, strict=True):
+            block.load(data)
+        return measured
 
     def _count(self, episodes: list[Episode], sampled: bool = True) -> None:
         if sampled:

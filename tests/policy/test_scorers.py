@@ -136,6 +136,6 @@ def test_the_belief_in_the_answer_is_that_of_the_base_before_each_action(episode
             answer = base.chat.action(one.answer)
             with torch.no_grad():
                 logits = base.model(torch.tensor([before + answer])).logits[0].log_softmax(-1)
-            expected = sum(float(logits[len(before) - 1 + i, token]) for i, token in enumerate(answer))
+            expected = sum(float(logits[len(before) - 1 + i, token]) for i, token in enumerate(answer)) / len(answer)
             assert logprob == pytest.approx(expected, abs=1e-3)
             before += turn.action_ids

@@ -53,6 +53,8 @@ class Standing:
     """How the members stand at the end of a generation.
 
     Attributes:
+        stage: name of the stage.
+        slots: [N] number of each member, which it keeps when others retire.
         generation: number of this generation in its stage, from 0.
         generations: of the stage.
         fitness: [N] rate on the common tasks; NaN where it cannot be used.
@@ -64,6 +66,8 @@ class Standing:
             returns their results; it costs what an evaluation costs.
     """
 
+    stage: str
+    slots: list[int]
     generation: int
     generations: int
     fitness: list[float]
@@ -77,6 +81,8 @@ class Standing:
     def of(cls, fitness: Sequence[float], **changes: Any) -> Standing:
         """The first of two generations, with nothing known but the fitness."""
         known: dict[str, Any] = {
+            "stage": "train",
+            "slots": list(range(len(fitness))),
             "generation": 0,
             "generations": 2,
             "fitness": list(fitness),
@@ -97,6 +103,17 @@ class Strategy(ABC):
     """
 
     evolves: ClassVar[bool] = True
+
+    def begin(
+        self, values: Sequence[Values], slots: Sequence[int], space: Mapping[str, Dimension], stage: str
+    ) -> list[Values]:
+        """Hyperparameters with which the members of a stage begin.
+
+        Args:
+            values: what they would begin with: the config's own, or what was drawn from the space.
+            slots: number of each member.
+        """
+        return [dict(each) for each in values]
 
     @abstractmethod
     def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
