@@ -47,6 +47,16 @@ def parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write report.html of a run again")
     report.add_argument("run", type=Path, help="run folder")
 
+    compare = commands.add_parser("compare", help="runs side by side at equal budget, as a table and as HTML")
+    compare.add_argument("runs", nargs="+", type=Path, metavar="run", help="folders; what differs in seed is a repeat")
+    compare.add_argument(
+        "--budget",
+        default="policy_tokens",
+        choices=["policy_tokens", "environment_turns", "seconds"],
+        help="what counts as equal (default policy_tokens)",
+    )
+    compare.add_argument("--to", type=Path, default=Path("comparison.html"), help="page (default comparison.html)")
+
     export = commands.add_parser("export", help="write a member as a peft adapter folder")
     export.add_argument("run", type=Path, help="run folder")
     export.add_argument("--member", default="best", help="best (the default) or the number of a member")
@@ -82,6 +92,12 @@ def _do(options: argparse.Namespace) -> None:
         from evo_hpo.tracking.report import write_report
 
         print(write_report(run))
+    elif options.command == "compare":
+        from evo_hpo.tracking.compare import arms_of, print_table, write_comparison
+
+        arms = arms_of([_run_folder(run) for run in options.runs])
+        print_table(arms, options.budget)
+        print(write_comparison(arms, options.budget, options.to))
     elif options.command == "export":
         run, member = _run_folder(options.run), _member(options.member)
         if options.to.exists():

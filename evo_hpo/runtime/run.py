@@ -166,7 +166,10 @@ def _work(
 
 def _info(training: Training, config: Config, resolved: dict[str, Any], folder: Path) -> RunInfo:
     values, stages = training.progress.values, config.pipeline.stages
-    members = training.policy.members
+    members, slots = config.evolution.population, training.policy.slots
+    begun: list[dict[str, Any]] = [{} for _ in range(members)]
+    for place, slot in enumerate(slots):
+        begun[slot] = {key: column[place] for key, column in values.items()}
     return RunInfo(
         folder=folder,
         name=config.name,
@@ -175,7 +178,7 @@ def _info(training: Training, config: Config, resolved: dict[str, Any], folder: 
         stages=[(name, stages[name].generations, stages[name].updates) for name in config.pipeline.order],
         space=[key for key in config.evolution.space if key in values] or list(config.evolution.space),
         resumed_at=training.progress.generation,
-        hyperparameters=[{key: column[member] for key, column in values.items()} for member in range(members)],
+        hyperparameters=begun,
     )
 
 

@@ -53,7 +53,7 @@ def test_those_who_stay_learn_what_they_would_have_learned_anyway(runs: dict[str
 
 def test_a_shrunk_population_goes_on_after_a_stop(runs: dict[str, Path], tmp_path: Path) -> None:
     copy = Path(shutil.copytree(runs["shrinking"], tmp_path / "copy"))
-    resumed(copy, "generation=1")
+    resumed(copy, "generation=1", "tracker.console=lines")
     Left.by(copy).assert_same(Left.by(runs["shrinking"]))
 
 

@@ -1,0 +1,128 @@
+"""Runs side by side: which are repeats, what equal budget means, and what may be said about few runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evo_hpo.cli.main import main
+from evo_hpo.config.errors import UserError
+from evo_hpo.tracking.compare import Arm, arms_of, write_comparison
+from evo_hpo.tracking.compare.arms import common_budget
+from evo_hpo.tracking.compare.statistics import Estimate, improvement, iqm
+from evo_hpo.tracking.compare.table import points_or_iqm, rows
+
+
+def run_folder(folder: Path, seed: int, success: float, fitness: list[float], tokens: int = 100, **config: Any) -> Path:
+    """A finished run with one fitness (of its best member) per generation, at `tokens` a generation."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"name": folder.name, "seed": seed, **config}))
+    lines = []
+    for generation, best in enumerate(fitness):
+        for member, worth in enumerate((best, best / 2)):
+            spent = {"policy_tokens": tokens * (generation + 1), "environment_turns": generation + 1, "seconds": 1.0}
+            lines.append({"kind": "generation", "generation": generation, "member": member, "fitness": worth, **spent})
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    best_of = {"success": success, "low": success - 0.1, "high": success + 0.1, "member": 0}
+    total = {"policy_tokens": tokens * len(fitness), "environment_turns": len(fitness), "seconds": 9.0}
+    (folder / "result.json").write_text(json.dumps({"best": best_of, **total}))
+    return folder
+
+
+def gated(n: int, **changes: Any) -> dict[str, Any]:
+    return {"evolution": {"strategy": {"_target_": "evo_hpo.evolution.strategies.Gated"}, "population": n, **changes}}
+
+
+def lone() -> dict[str, Any]:
+    return {"evolution": {"strategy": {"_target_": "evo_hpo.evolution.strategies.NoEvolution"}, "population": 1}}
+
+
+@pytest.fixture
+def arms(tmp_path: Path) -> list[Arm]:
+    folders = [run_folder(tmp_path / f"g{s}", s, 0.6 + s / 100, [0.2, 0.5, 0.7], **gated(8)) for s in range(6)]
+    folders += [run_folder(tmp_path / f"l{s}", s, 0.4 + s / 100, [0.3, 0.4], tokens=75, **lone()) for s in range(6)]
+    return arms_of(folders)
+
+
+def test_runs_that_differ_in_seed_and_name_are_repeats(arms: list[Arm]) -> None:
+    assert [arm.label for arm in arms] == ["strategy=Gated, population=8", "strategy=NoEvolution, population=1"]
+    assert [len(arm.runs) for arm in arms] == [6, 6]
+    assert arms[0].successes == pytest.approx([0.6, 0.61, 0.62, 0.63, 0.64, 0.65])
+
+
+def test_at_equal_budget_a_run_is_worth_what_it_had_reached_by_then(arms: list[Arm]) -> None:
+    spent = common_budget(arms, "policy_tokens")
+    assert spent == 150  # the others ended there
+    assert arms[0].fitness_at("policy_tokens", spent) == [0.2] * 6  # one generation of 100 was complete
+    assert arms[1].fitness_at("policy_tokens", spent) == [0.4] * 6
+    assert arms[0].runs[0].spent_until("policy_tokens", 0.5) == 200
+    assert arms[1].runs[0].spent_until("policy_tokens", 0.5) is None
+
+
+def test_the_interquartile_mean_is_that_of_the_middle_half() -> None:
+    assert iqm([9.0, 1.0, 2.0, 3.0]).value == 2.5
+    assert iqm([0, 0, 1, 2, 3, 4, 100, 100]).value == 2.5
+    # of five values the middle 2.5 count: the third whole, its neighbours by three quarters each
+    assert iqm([0.0, 1.0, 2.0, 4.0, 100.0]).value == pytest.approx((0.75 * 1 + 2 + 0.75 * 4) / 2.5)
+    assert iqm([0.7]) == Estimate(0.7)
+
+
+def test_an_interval_needs_five_runs_and_holds_the_value() -> None:
+    assert iqm([0.1, 0.2, 0.3, 0.4]).low is None
+    five = iqm([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert five.low is not None and five.high is not None and 0.1 <= five.low < five.value < five.high <= 0.5
+    assert iqm([0.3] * 5) == Estimate(pytest.approx(0.3), pytest.approx(0.3), pytest.approx(0.3))  # type: ignore[arg-type]
+
+
+def test_the_probability_of_improvement_counts_pairs_of_runs() -> None:
+    assert improvement([3.0, 1.0], [2.0, 1.0]).value == (1 + 1 + 0 + 0.5) / 4
+    sure = improvement([2.0] * 5, [1.0] * 5)
+    assert (sure.value, sure.low, sure.high) == (1.0, 1.0, 1.0)
+
+
+def test_few_runs_are_shown_as_points() -> None:
+    assert points_or_iqm([0.5, 0.25]) == "0.250 0.500"
+    assert points_or_iqm([]) == "none"
+    assert points_or_iqm([0.5] * 5) == "0.500 [0.500, 0.500]"
+
+
+def test_the_table_says_what_was_spent_and_how_sure_the_difference_is(arms: list[Arm]) -> None:
+    first, second = rows(arms, "policy_tokens")
+    assert first["sampled tokens"] == "300" and second["sampled tokens"] == "150"
+    assert first["P(better)"] == "" and second["P(better)"].startswith("0.000 [0.000")
+    few = [Arm(arm.label, arm.runs[:2]) for arm in arms]
+    assert rows(few, "policy_tokens")[1]["P(better)"] == "too few runs"
+
+
+def test_the_command_prints_and_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [run_folder(tmp_path / f"r{s}", s, 0.5, [0.2, 0.4], **gated(4)) for s in range(2)]
+    page = tmp_path / "page.html"
+    assert main(["compare", *map(str, folders), "--to", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert "all runs" in said and "0.500 0.500" in said and str(page) in said
+    text = page.read_text()
+    assert "<script" not in text and "Best fitness by sampled tokens" in text and "r1" in text
+
+
+def test_what_a_name_holds_stays_inert(tmp_path: Path) -> None:
+    hostile = [run_folder(tmp_path / f"x{n}", 0, 0.5, [0.4], note=note) for n, note in enumerate(("<b>", "&"))]
+    text = write_comparison(arms_of(hostile), "seconds", tmp_path / "page.html").read_text()
+    assert "<b>" not in text and "note=&lt;b&gt;" in text
+
+
+def test_runs_without_a_result_are_compared_as_far_as_they_went(tmp_path: Path) -> None:
+    done, stopped = (run_folder(tmp_path / name, 0, 0.5, [0.2, 0.4], **gated(n)) for name, n in (("a", 2), ("b", 3)))
+    (stopped / "result.json").unlink()
+    (stopped / "metrics.jsonl").write_text("")
+    arms = arms_of([done, stopped])
+    assert rows(arms, "policy_tokens")[1]["success on final tasks"] == "none"
+    assert "not finished" in write_comparison(arms, "policy_tokens", tmp_path / "page.html").read_text()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no run folder"):
+        arms_of([tmp_path])
