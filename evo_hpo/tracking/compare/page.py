@@ -37,7 +37,7 @@ def render(arms: Sequence[Arm], budget: str) -> str:
         f"<title>{title}</title><style>{style}</style></head><body><header><h1>{title}</h1>{_legend(arms)}</header><main>"
         f'<section><h2>Settings</h2>{_table(arms, budget)}<p class="note">{escape(NOTE)}</p></section>'
         f"<section><h2>Best fitness against what was spent</h2>{charts}"
-        '<p class="note">Of each setting the interquartile mean over its runs, as far as all of them went.</p></section>'
+        '<p class="note">Of each setting the interquartile mean of its runs, as far as all of them went.</p></section>'
         f"<section><h2>Runs</h2>{_runs(arms)}</section></main></body></html>"
     )
 

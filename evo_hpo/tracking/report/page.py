@@ -17,6 +17,7 @@ from evo_hpo.tracking.report import lineage
 from evo_hpo.tracking.report.charts import WIDE, Level, Series, interval_bars, line_chart
 from evo_hpo.tracking.report.data import Record, RunData, load, rate, section
 from evo_hpo.tracking.report.data import number as finite
+from evo_hpo.tracking.report.descent import Descent, descent
 from evo_hpo.tracking.report.episodes import browser, text
 from evo_hpo.tracking.report.reward import reward
 from evo_hpo.tracking.report.turns import by_turn
@@ -127,6 +128,9 @@ def _fitness(data: RunData) -> str:
         points = [(line["generation"] + 1.0, value) for line, value in rated]
         spans = [(_or(line.get("low"), value), _or(line.get("high"), value)) for line, value in rated]
         series.append(Series(f"member {member}", points, spans, member))
+    if len(data.members) > 1:
+        way = [(line["generation"] + 1.0, finite(line.get("fitness"))) for line in data.ancestry()]
+        series.append(Series("the winner's line", [(at, value) for at, value in way if value is not None]))
     # on the tasks of the curves, which are others than those of the result
     base = rate(section(data.result, "base"), "fitness")
     level = Level("base", *base) if base else None
@@ -140,7 +144,10 @@ def _fitness(data: RunData) -> str:
         dots=True,
         size=WIDE,
     )
-    note = "Whiskers are 95 % intervals. A line follows a slot; its weights change where the lineage shows an arrow."
+    note = (
+        "Whiskers are 95 % intervals. A thin line follows a slot, whose weights change where the lineage shows an "
+        "arrow; the bold one follows the winner's weights from slot to slot."
+    )
     return _or_none(chart and f'{chart}<p class="note">{note}</p>', "No fitness was recorded.")
 
 
@@ -184,12 +191,27 @@ def _lineage(data: RunData) -> str:
     drawing = lineage.tree(data)
     if not drawing:
         return '<p class="none">No lineage was recorded.</p>'
+    told = descent(data.lineage)
     note = "Cells show fitness; colour is the family; an arrow copies weights, optimiser state and hyperparameters. "
     return (
-        f'<p class="note">{note}The outlined way is the one that led to the winner.</p>{drawing}'
+        f'<p class="note">{note}The outlined way is the one that led to the winner.</p>{_descent(told)}{drawing}'
         f"<h3>How the winner came to be</h3>{lineage.ancestry(data)}"
         f"<details><summary>Every copy in words</summary>{lineage.events(data.lineage)}</details>"
     )
+
+
+def _descent(told: Descent) -> str:
+    takeover = "never" if told.takeover is None else f"{told.takeover} generations"
+    donor = "nobody" if told.donor is None else f"member {told.donor[0]} ({told.donor[1]:.0%})"
+    facts = {
+        "lines of descent left": str(told.lines[-1]) if told.lines else "0",
+        "until one line had taken over": takeover,
+        "copies": str(told.copies),
+        "gave most of them": donor,
+        "generations in which nobody lost its place": f"{told.untouched:.0%}",
+    }
+    tiles = "".join(f"<div><b>{escape(value)}</b><span>{label}</span></div>" for label, value in facts.items())
+    return f'<div class="tiles">{tiles}</div>'
 
 
 def _training(data: RunData) -> str:
