@@ -204,7 +204,11 @@ def test_one_lucky_generation_does_not_cost_a_place() -> None:
 def test_a_clone_is_compared_on_the_present_alone() -> None:
     before = past([0.9, 0.0], [0, 0], ["elite", "cloned"])
     found = select(replace(GATED, cooldown=0, step_back=1.0), standing([0.3, 0.9], past=[before]))
-    assert parents(found) == [1, 1]  # the past of the other, 0.9, counts for neither
+    assert parents(found) == [1, 1]
+    assert found[0].reason == "behind by 0.600 on 40 tasks"  # the past of the other, 0.9, counts for neither
+    before = past([0.5, 0.0], [0, 0], ["elite", "cloned"])
+    found = select(replace(GATED, cooldown=0, step_back=1.0), standing([0.9, 0.3], past=[before]))
+    assert found[1].reason == "behind by 0.600 on 40 tasks"
 
 
 # Again.
@@ -230,6 +234,8 @@ def test_a_close_pair_is_evaluated_again_and_what_it_shows_decides() -> None:
     assert calls == [[0, 1]]
     calls, evaluate = asked(lambda member: [0.6, 0.5][member])
     assert select(ASKING, standing(close, evaluate=evaluate))[0].reason == "none of the best is ahead of it"
+    calls, evaluate = asked(lambda member: 0.5)
+    assert select(ASKING, standing(close, evaluate=evaluate))[0].reason == "behind by 0.050 on 40 tasks"  # 0.1 and 0
 
 
 def test_what_is_clear_is_not_asked_again() -> None:
