@@ -342,6 +342,12 @@ def test_where_hyperparameters_lie_too_close_a_settled_member_makes_room() -> No
     assert "injected" not in spread
 
 
+@pytest.mark.parametrize("rates", [[0.2, 0.8], [0.2, 0.8, 0.3]])
+def test_two_or_three_members_may_be_of_one_line(rates: list[float]) -> None:
+    found = select(replace(GATED, min_lineages=3), standing(rates, space=SPACE, values=values_of(rates)))
+    assert [fate.event for fate in found] == ["elite" if rate == 0.8 else "cloned" for rate in rates]
+
+
 # Its place in the package.
 
 
