@@ -63,6 +63,16 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class BudgetConfig:
+    """What the whole run may cost, all members together; null is no limit."""
+
+    policy_tokens: Positive | None  # sampled, evaluations included
+    environment_turns: Positive | None  # evaluations included
+    updates: Positive | None  # optimiser updates of each member
+    seconds: Annotated[float, Gt(0)] | None
+
+
+@dataclass(frozen=True)
 class Dimension:
     """One hyperparameter that evolves."""
 
@@ -137,6 +147,7 @@ class Config:
     model: ModelConfig
     rollout: RolloutConfig
     evaluation: EvaluationConfig
+    budget: BudgetConfig
     learner: LearnerConfig
     evolution: EvolutionConfig
     tracker: TrackerConfig

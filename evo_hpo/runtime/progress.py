@@ -17,6 +17,7 @@ class Progress:
     policy_tokens: int = 0
     environment_turns: int = 0
     seconds: float = 0.0
+    latest: dict[str, float] = field(default_factory=dict)  # what the latest generation cost, by name of the budget
     slots: list[int] = field(default_factory=list)  # those that are still filled, in the order of the members
     values: dict[str, list[Any]] = field(default_factory=dict)  # evolving key -> value of each member
     condemned: dict[str, str] = field(default_factory=dict)  # member -> why it loses the next selection
@@ -32,6 +33,11 @@ class Progress:
     @classmethod
     def of(cls, state: dict[str, Any]) -> Progress:
         return cls(**state)
+
+    def costs(self) -> dict[str, float]:
+        """What was spent so far, by name of the budget."""
+        spent = {"policy_tokens": self.policy_tokens, "environment_turns": self.environment_turns}
+        return {**spent, "updates": self.update, "seconds": self.seconds}
 
     def condemn(self, member: int, reason: str) -> None:
         """Make a member lose the next selection; the first reason counts."""

@@ -37,12 +37,16 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
     members, slots = len(fitness), list(training.policy.slots)
     condemned = [progress.condemned.get(str(slot)) for slot in slots]
     rates = [math.nan if condemned[m] else fitness[m].rate for m in range(members)]
-    last = progress.stage_generation + 1 == stage.generations
+    last = progress.stage_generation + 1 == stage.generations or training.exhausted
     standing = _standing(training, fitness, rates)
     if stage.evolve and not last:
         fates = config.evolution.strategy.select(standing, generator(config.seed, "evolution", progress.generation))
     else:
-        reason = "the stage ends here" if stage.evolve else "this stage does not evolve"
+        reason = (
+            f"the {'budget' if training.exhausted else 'stage'} ends here"
+            if stage.evolve
+            else "this stage does not evolve"
+        )
         fates = [Fate(m, "kept", False, reason) for m in range(members)]
     before = standing.values
     taken = [dict(before[fate.parent] if fate.values is None else fate.values) for fate in fates]

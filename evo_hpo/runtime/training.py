@@ -113,10 +113,10 @@ class Training:
             progress.base = _interval(base) | {"fitness": _interval(start)}
         while True:
             self.prepare()
-            while progress.stage_generation < self.stage.generations:
+            while progress.stage_generation < self.stage.generations and not self.exhausted:
                 self._generation()
                 self.save(self)
-            if progress.stage + 1 == len(order):
+            if progress.stage + 1 == len(order) or self.exhausted:
                 return self._result()
 
     def prepare(self) -> None:
@@ -135,6 +135,15 @@ class Training:
         if isinstance(self.stage.algorithm, ScorerAlgorithm):
             return Ordered(self.config, self.stage.algorithm, self.player, self.tasks)
         return Played(self.config, self.player, self.tasks)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether another generation that costs what the latest did would go beyond the budget."""
+        limits, spent = vars(self.config.budget), self.progress.costs()
+        return any(
+            limit is not None and name in self.progress.latest and spent[name] + self.progress.latest[name] > limit
+            for name, limit in limits.items()
+        )
 
     @property
     def stage(self) -> StageConfig:
@@ -171,6 +180,7 @@ class Training:
     def _generation(self) -> None:
         progress = self.progress
         assert self.learner is not None
+        _, before = self.seconds, progress.costs()
         algorithm = hyperparameters.bind(self.stage.algorithm, progress.values, self.policy.base.device)
         self.collector.take(progress.values)
         for _ in range(self.stage.updates):
@@ -178,6 +188,8 @@ class Training:
         fitness, episodes = self.measure.fitness(self.learner, progress.generation)
         self._count(episodes)
         self._send_episodes("fitness", episodes)
+        _, after = self.seconds, progress.costs()
+        progress.latest = {name: after[name] - before[name] for name in after}
         self._evolve(fitness)
 
     def update(self, algorithm: Algorithm) -> None:

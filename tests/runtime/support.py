@@ -123,7 +123,8 @@ class Left:
 
 
 def _timeless(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in CLOCKS}
+    timeless = {key: value for key, value in values.items() if key not in CLOCKS}
+    return {key: _timeless(value) if isinstance(value, dict) else value for key, value in timeless.items()}
 
 
 def stored(folder: Path, name: str = "config.yaml") -> dict[str, Any]:

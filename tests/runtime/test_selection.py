@@ -77,3 +77,25 @@ def test_a_member_that_begins_anew_is_where_the_run_began_with_other_values(runs
     others = [0, 1, 3]
     assert torch.equal(first["policy"][others], kept["policy"][others])
     assert not torch.equal(first["policy"][2], kept["policy"][2])
+
+
+@pytest.mark.parametrize("budget", ["policy_tokens", "environment_turns", "updates"])
+def test_a_run_ends_before_the_generation_that_would_go_beyond_its_budget(
+    runs: dict[str, Path], budget: str, tmp_path: Path
+) -> None:
+    lines = [json.loads(line) for line in (runs["whole"] / "metrics.jsonl").read_text().splitlines()]
+    after = {line["generation"]: line for line in lines if line["kind"] == "generation"}
+    limit = 2 if budget == "updates" else after[1][budget]
+    result = started(tmp_path / "run", *scripted("-1, -1"), f"budget.{budget}={limit}")
+    assert 0 < result["generations"] < 3
+    reached = after[result["generations"] - 1]
+    spent = result["updates"] if budget == "updates" else reached[budget]
+    assert spent <= limit < spent + Checkpoints(tmp_path / "run", 3).load().state["progress"]["latest"][budget]
+    last = [line for line in lineage(tmp_path / "run") if line["generation"] == result["generations"] - 1]
+    assert all("the budget ends here" in line["text"] for line in last)
+    assert resumed(tmp_path / "run", f"budget.{budget}=100000000")["generations"] == 3
+
+
+def test_a_budget_that_is_not_reached_changes_nothing(runs: dict[str, Path], tmp_path: Path) -> None:
+    started(tmp_path / "run", *scripted("-1, -1"), "budget.policy_tokens=100000000", "budget.seconds=1e9")
+    assert lineage(tmp_path / "run") == lineage(runs["whole"])
