@@ -311,7 +311,7 @@ def test_where_one_line_would_remain_the_worst_begins_a_new_one_with_the_best_we
     assert sum(fate.event == "injected" for fate in found) == 1
     assert found[4].reason.endswith("on 40 tasks, and of 2 lines of descent 1 would remain")
     assert select(replace(ALIKE, min_lineages=1), now)[4].event == "cloned"
-    assert select(replace(ALIKE, horizon=1), now)[4].event == "cloned"  # one generation back they were five
+    assert select(replace(ALIKE, horizon=2), now)[4].event == "cloned"  # two steps back they were five
     assert select(ALIKE, replace(now, space={}))[4].event == "cloned"  # nothing fresh to give
 
 
