@@ -11,9 +11,25 @@ from evo_hpo.config.compose import compose
 from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.schema import Config
 from evo_hpo.evolution.hyperparameters import evolvable
-from evo_hpo.evolution.strategies import Tournament, Truncation
+from evo_hpo.evolution.strategies import (
+    PB2,
+    Gated,
+    MultiFrequency,
+    NoEvolution,
+    SuccessiveHalving,
+    Tournament,
+    Truncation,
+)
 
-EVOLVING = {"truncation": Truncation, "tournament": Tournament}
+OF_EIGHT = {
+    "gated": Gated,
+    "truncation": Truncation,
+    "tournament": Tournament,
+    "pb2": PB2,
+    "mf_pbt": MultiFrequency,
+    "asha": SuccessiveHalving,
+    "random": NoEvolution,
+}
 SIX = {
     "algorithm.optimizer.learning_rate",
     "algorithm.kl.coef",
@@ -29,10 +45,10 @@ def built(*overrides: str) -> Config:
     return build(composed.values, composed.provenance, composed.choices)
 
 
-@pytest.mark.parametrize("option", list(EVOLVING))
-def test_a_strategy_evolves_eight_members_over_the_six_hyperparameters(option: str) -> None:
+@pytest.mark.parametrize("option", list(OF_EIGHT))
+def test_eight_members_begin_with_six_hyperparameters_that_are_spread(option: str) -> None:
     config = built(f"evolution={option}")
-    assert type(config.evolution.strategy) is EVOLVING[option]
+    assert type(config.evolution.strategy) is OF_EIGHT[option]
     assert config.evolution.population == 8 and config.evolution.spread
     assert set(config.evolution.space) == SIX
 

@@ -68,6 +68,8 @@ def test_chance_and_not_the_order_decides_among_equals() -> None:
     for seed in range(400):
         staying.update(going_on(select([0.5, 0.5, 0.5, 0.5], seed=seed)))
     assert sum(staying.values()) == 800
+    retired = [fate.reason for fate in select([0.5] * 4) if fate.event == "retired"]
+    assert retired == ["drawn among equals: 2 of 4 go on"] * 2
     assert min(staying.values()) > 160  # 200 each are expected
 
 

@@ -37,8 +37,10 @@ class SuccessiveHalving(Strategy):
                 fates.append(Fate(m, "kept", False, f"one of {len(stay)} that go on"))
             elif ranking.broken(m):
                 fates.append(Fate(m, "retired", False, "its fitness is not a finite number"))
-            else:
+            elif ranking.better(stay[-1], m):
                 fates.append(Fate(m, "retired", False, f"not among the best {places} of {began}"))
+            else:
+                fates.append(Fate(m, "retired", False, f"drawn among equals: {places} of {began} go on"))
         return fates
 
     def _places(self, members: int, generations: int) -> int:
