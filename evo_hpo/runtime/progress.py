@@ -24,6 +24,7 @@ class Progress:
     fitness: list[list[float | None]] = field(default_factory=list)  # [rate, low, high] of each member, last generation
     base: dict[str, Any] = field(default_factory=dict)  # success of the base on the final tasks, and its fitness
     history: list[dict[str, Any]] = field(default_factory=list)  # a `selection` entry for each generation
+    champion: dict[str, Any] = field(default_factory=dict)  # best member of any generation, where members begin anew
     reward: dict[str, Any] = field(default_factory=dict)  # what the reward must know when it goes on (money spent, say)
     alarms: list[dict[str, Any]] = field(default_factory=list)
 
@@ -55,13 +56,28 @@ class Progress:
 
         return max(range(len(self.fitness)), key=worth)
 
-    def schedule(self, member: int) -> list[dict[str, Any]]:
-        """Hyperparameters, generation by generation, of the weights that `member` holds: its ancestors' and its own."""
+    @property
+    def crowned(self) -> dict[str, Any] | None:
+        """The champion, where it is better than the best member of the last generation."""
+        present = self.fitness[self.best()][0]
+        return self.champion if self.champion and (present is None or self.champion["fitness"] > present) else None
+
+    def schedule(self, member: int, last: int | None = None) -> list[dict[str, Any]]:
+        """Hyperparameters, generation by generation, of the weights that `member` holds: its ancestors' and its own.
+
+        Args:
+            member: its place in the generation `last`.
+            last: number of a generation; None: the latest.
+        Returns:
+            Since it began: where a member began anew, what was before is another's.
+        """
         steps = []
-        slot = member
-        for number in range(len(self.history) - 1, -1, -1):
+        slot, end = member, len(self.history) - 1 if last is None else last
+        for number in range(end, -1, -1):
             entry = self.history[number]
-            if number < len(self.history) - 1:
+            if number < end:
+                if entry["events"][slot] == "restarted":
+                    break
                 slot = entry["parents"][slot]
             steps.append(
                 {

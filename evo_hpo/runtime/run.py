@@ -189,7 +189,9 @@ def _finish(config: Config, training: Training, trackers: Trackers, folder: Path
     result["peak_rss_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
     try:
         _export(training, best, folder / BEST, result)
-        write_text(folder / SCHEDULE, yaml.safe_dump(training.progress.schedule(best), sort_keys=False))
+        progress, crowned = training.progress, training.progress.crowned
+        schedule = progress.schedule(crowned["place"], crowned["generation"]) if crowned else progress.schedule(best)
+        write_text(folder / SCHEDULE, yaml.safe_dump(schedule, sort_keys=False))
         result["seconds"] = round(training.seconds, 1)
         write_json(folder / RESULT, result)
         trackers.finish(result)

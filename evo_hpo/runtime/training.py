@@ -22,6 +22,7 @@ from evo_hpo.evolution import hyperparameters
 from evo_hpo.learner.diagnostics import by_member
 from evo_hpo.learner.learner import Learner
 from evo_hpo.learner.scoring import Scored, score
+from evo_hpo.policy.blocks import Block
 from evo_hpo.policy.policy import Policy
 from evo_hpo.policy.sampling import Sampling
 from evo_hpo.policy.scorers import BaseModels
@@ -69,6 +70,7 @@ class Training:
         self.tasks = Tasks(config.env, config.evaluation.held_out, config.seed, self.pool)
         self.collector = Collector(config, self.player, self.tasks)
         self.learner: Learner | None = None
+        self._champion: dict[str, Tensor] = {}  # name of a block -> the row of the best member of any generation
         self._paid: list[list[tuple[float, float]]] = [[] for _ in range(policy.members)]
         self._clock = time.monotonic()
 
@@ -81,6 +83,7 @@ class Training:
         for name, block in (("reference", self.policy.reference), ("critic", self.policy.critic)):
             if block is not None:
                 result[name] = block.data
+        result |= {f"champion.{name}": row for name, row in self._champion.items()}
         return result | self.learner.tensors()
 
     def restore(self, progress: Progress, watch: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -100,6 +103,8 @@ class Training:
             self.policy.add_critic()
             assert self.policy.critic is not None
             self.policy.critic.load(tensors["critic"])
+        rows = {name.removeprefix("champion."): row for name, row in tensors.items() if name.startswith("champion.")}
+        self._champion = {name: row.to(self.policy.base.device) for name, row in rows.items()}
         self.learner = self._learner()
         self.learner.load(tensors)
 
@@ -310,8 +315,31 @@ class Training:
         )
         return episodes, score(episodes, config.reward, config.granularity, progress.update, self.processes)
 
+    def _blocks(self) -> dict[str, Block]:
+        blocks = {"policy": self.policy.block, "critic": self.policy.critic}
+        return {name: block for name, block in blocks.items() if block is not None}
+
+    def _crown(self, fitness: list[Success]) -> None:
+        """Keep the best member, if it is better than any before it."""
+        progress = self.progress
+        able = [m for m in range(len(fitness)) if str(self.policy.slots[m]) not in progress.condemned]
+        best = max(able, key=lambda m: -1.0 if math.isnan(fitness[m].rate) else fitness[m].rate, default=None)
+        if best is None or math.isnan(fitness[best].rate):
+            return
+        if fitness[best].rate > progress.champion.get("fitness", -1.0):
+            progress.champion = {
+                "fitness": fitness[best].rate,
+                "generation": progress.generation,
+                "place": best,
+                "slot": self.policy.slots[best],
+                "values": {name: column[best] for name, column in progress.values.items()},
+            }
+            self._champion = {name: block.data[best].clone() for name, block in self._blocks().items()}
+
     def _evolve(self, fitness: list[Success]) -> None:
         progress = self.progress
+        if self.stage.evolve and self.config.evolution.strategy.restarts:
+            self._crown(fitness)
         correlations = [turn_outcome_correlation(pairs) for pairs in self._paid]
         members = [
             part if rho is None else replace(part, metrics={"turn_outcome_correlation": rho})
@@ -365,18 +393,20 @@ class Training:
     def _result(self) -> dict[str, Any]:
         progress = self.progress
         best = progress.best()  # never chosen on the final tasks
+        values = {name: column[best] for name, column in progress.values.items()}
+        if progress.crowned is not None:
+            best, values = self.policy.slots.index(progress.crowned["slot"]), progress.crowned["values"]
+            for name, block in self._blocks().items():
+                block.data[best] = self._champion[name]
         others = [m for m in range(self.policy.members) if m != best] if self.config.evaluation.everyone else []
-        of_member = {
-            m: self._final(m) for m in [*others, best]
-        }  # the best one last: the measure tells more of the last
+        of_member = {m: self._final(m) for m in [*others, best]}  # the best last: details are of the last
         final, episodes = of_member[best]
         self._send_episodes("final", episodes)
         return {
             "name": self.config.name,
             "seed": self.config.seed,
             "base": progress.base,
-            "best": _interval(final)
-            | {"member": self.policy.slots[best], "hyperparameters": {k: v[best] for k, v in progress.values.items()}},
+            "best": _interval(final) | {"member": self.policy.slots[best], "hyperparameters": values},
             "members": [
                 _interval(of_member[m][0]) | {"member": self.policy.slots[m]} for m in sorted(of_member) if others
             ],
@@ -398,7 +428,7 @@ class Training:
 
     def _final(self, member: int) -> tuple[Success, list[Episode]]:
         """What a member is worth on the final tasks, which all members play with its weights."""
-        blocks = [block for block in (self.policy.block, self.policy.critic) if block is not None]
+        blocks = list(self._blocks().values())
         kept = [block.data.clone() for block in blocks]
         for block, data in zip(blocks, kept, strict=True):
             block.load(data[member].expand_as(data))

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file
 
 from evo_hpo.runtime.checkpoints import Checkpoints
 from evo_hpo.runtime.members import stored_member
@@ -99,3 +101,29 @@ def test_a_run_ends_before_the_generation_that_would_go_beyond_its_budget(
 def test_a_budget_that_is_not_reached_changes_nothing(runs: dict[str, Path], tmp_path: Path) -> None:
     started(tmp_path / "run", *scripted("-1, -1"), "budget.policy_tokens=100000000", "budget.seconds=1e9")
     assert lineage(tmp_path / "run") == lineage(runs["whole"])
+
+
+def test_the_best_of_all_trials_is_the_result_although_its_slot_began_anew(tmp_path: Path) -> None:
+    searching = ["evolution=tpe", "evolution.strategy.trial=1", "evolution.population=4", "seed=2"]
+    result = started(tmp_path / "run", *searching, "pipeline.stages.train.generations=5", "checkpoint.keep=9")
+    lines = lineage(tmp_path / "run")
+    first_best = max(lines, key=lambda line: (line["fitness"], -line["generation"], -line["member"]))
+    assert first_best["generation"] < 4, "choose another seed: the best trial is meant to be an early one"
+    assert result["best"]["member"] == first_best["member"]
+    assert result["best"]["hyperparameters"] == pytest.approx(first_best["before"])
+    [step] = yaml.safe_load((tmp_path / "run" / "schedule.yaml").read_text())
+    assert (step["generation"], step["member"]) == (first_best["generation"], first_best["member"])
+    exported = load_file(tmp_path / "run" / "best" / "adapter_model.safetensors")
+    champion = Checkpoints(tmp_path / "run", 9).load(first_best["generation"] + 1).tensors["champion.policy"]
+    sizes = sum(tensor.numel() for tensor in exported.values())
+    assert sizes == champion.numel()
+    ours = torch.sort(champion).values
+    assert torch.equal(ours, torch.sort(torch.cat([tensor.flatten() for tensor in exported.values()])).values)
+
+
+def test_a_search_goes_on_after_a_stop_with_its_champion(tmp_path: Path) -> None:
+    searching = ["evolution=tpe", "evolution.strategy.trial=1", "evolution.population=3"]
+    started(tmp_path / "run", *searching)
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
+    resumed(copy, "generation=1")
+    Left.by(copy).assert_same(Left.by(tmp_path / "run"))

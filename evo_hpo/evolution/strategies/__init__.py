@@ -11,6 +11,7 @@ from evo_hpo.evolution.strategies.none import NoEvolution
 from evo_hpo.evolution.strategies.pb2 import PB2
 from evo_hpo.evolution.strategies.replay import Replay
 from evo_hpo.evolution.strategies.tournament import Tournament
+from evo_hpo.evolution.strategies.tpe import TPE
 from evo_hpo.evolution.strategies.truncation import Truncation
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "NoEvolution",
     "Past",
     "Replay",
+    "TPE",
     "Standing",
     "Strategy",
     "SuccessiveHalving",

@@ -103,6 +103,7 @@ class Strategy(ABC):
     """
 
     evolves: ClassVar[bool] = True
+    restarts: ClassVar[bool] = False  # members begin anew, so the best one of the last generation may not be the best
 
     def begin(
         self, values: Sequence[Values], slots: Sequence[int], space: Mapping[str, Dimension], stage: str
