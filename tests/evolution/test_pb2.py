@@ -110,6 +110,11 @@ def test_a_signal_is_found_under_noise() -> None:
     assert np.abs(mean.numpy() - changes).mean() < 0.15  # the noise has a mean of 0.24
 
 
+def test_few_observations_are_not_explained_without_noise() -> None:
+    places = [[0.0, place] for place in (0.0, 0.3, 0.6, 1.0)]
+    assert float(Process.fitted(tensor(places), tensor([-1.2, -0.4, 0.3, 1.3])).kernel.noise) > 0.03
+
+
 def test_what_is_expected_leaves_the_means_and_lessens_the_doubt() -> None:
     process = Process.fitted(tensor([[0.0, 0.1], [0.0, 0.9]]), tensor([-1.0, 1.0]))
     asked = tensor([[1.0, 0.3], [1.0, 0.6]])
@@ -135,6 +140,23 @@ def test_a_child_is_sent_where_members_grew_most_and_not_where_they_stand_highes
     assert all(abs(place - 0.8) < 0.25 for place in found)
 
 
+def test_one_accident_does_not_make_a_place_bad() -> None:
+    places = [0.0, 0.25, 0.5, 0.75, 1.0]
+    growth = [[0.02 - 0.1 * abs(place - 0.75) for place in places] for _ in range(8)]
+    growth[6][3] = -0.2
+    standing = trained([[at(place) for place in places]] * 8, growth)
+    assert all(abs(position(suggestions(standing, {0: at(0.5)}, seed)[0]) - 0.75) < 0.2 for seed in range(5))
+
+
+def test_what_helps_the_weak_need_not_help_the_strong() -> None:
+    weak_low, weak_high, strong_low, strong_high = at(0.0), at(1.0), at(0.01), at(0.99)
+    values = [weak_low, weak_high, strong_low, strong_high]
+    standing = trained([values] * 9, [[0.1, 0.3, 0.9, 0.7], *[[0.02, -0.02, -0.02, 0.02]] * 8])
+    assert position(suggestions(standing, {1: weak_low})[0]) < 0.3
+    assert position(suggestions(standing, {2: strong_high})[0]) > 0.7
+    assert position(suggestions(standing, {1: strong_low})[0]) > 0.7
+
+
 def test_an_optimum_that_has_moved_is_followed() -> None:
     rng = np.random.default_rng(0)
     drawn = rng.random((20, 6))
@@ -152,9 +174,9 @@ def test_children_of_one_generation_are_sent_to_different_places() -> None:
 
 
 def test_a_child_keeps_away_from_what_those_who_go_on_will_try() -> None:
-    values = [at(0.0), at(0.1), at(0.2), at(0.5)]
+    values = [at(0.0), at(0.1), at(0.2), at(1.0)]  # the last one is the child's, and nobody goes on with it
     standing = Standing.of([0.5, 0.5, 0.5, 0.1], values=values, space=RATE)
-    assert all(position(suggestions(standing, {3: at(0.5)}, seed)[0]) > 0.8 for seed in range(5))
+    assert all(position(suggestions(standing, {3: at(0.2)}, seed)[0]) > 0.9 for seed in range(5))
 
 
 def test_the_better_category_is_found() -> None:
@@ -206,9 +228,8 @@ def test_four_can_become_three_and_five_however_small_the_factor(log: bool) -> N
 
 
 def test_only_the_latest_changes_are_learned_from() -> None:
-    places = [0.0, 1.0]
-    early, late = [[0.1, 0.0]] * 6, [[0.0, 0.1]] * 3
-    standing = trained([[at(place) for place in places]] * 10, [[0.0, 0.0], *early, *late])
+    early, late = [at(1.0), at(0.0)], [at(0.0), at(1.0)]
+    standing = trained([early] * 7 + [late] * 3, [[0.0, 0.0], *[[0.0, 0.1]] * 9])
     short = PB2(quantile=0.25, elites=1, trust=100.0, memory=6)
     assert position(suggestions(standing, {0: at(0.5)}, strategy=short)[0]) > 0.7
 
