@@ -57,6 +57,10 @@ def parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--to", type=Path, default=Path("comparison.html"), help="page (default comparison.html)")
 
+    study = commands.add_parser("study", help="write a run as an Optuna study for optuna-dashboard")
+    study.add_argument("run", type=Path, help="run folder")
+    study.add_argument("--to", type=Path, required=True, help="SQLite file to write; it must not exist yet")
+
     export = commands.add_parser("export", help="write a member as a peft adapter folder")
     export.add_argument("run", type=Path, help="run folder")
     export.add_argument("--member", default="best", help="best (the default) or the number of a member")
@@ -98,6 +102,8 @@ def _do(options: argparse.Namespace) -> None:
         arms = arms_of([_run_folder(run) for run in options.runs])
         print_table(arms, options.budget)
         print(write_comparison(arms, options.budget, options.to))
+    elif options.command == "study":
+        _study(_run_folder(options.run), options.to)
     elif options.command == "export":
         run, member = _run_folder(options.run), _member(options.member)
         if options.to.exists():
@@ -110,6 +116,18 @@ def _do(options: argparse.Namespace) -> None:
         _play(options)
     elif options.command == "prefs":
         _prefs(options)
+
+
+def _study(run: Path, target: Path) -> None:
+    from evo_hpo.config.build import build
+    from evo_hpo.runtime.resuming import stored_config
+    from evo_hpo.tracking.optuna import export_study
+
+    config = build(stored_config(run))
+    trials = export_study(run, target, config.evolution.space, config.name)
+    artifacts = target.with_name(f"{target.stem}_artifacts")
+    more = f" --artifact-dir {artifacts}" if artifacts.is_dir() else ""
+    print(f"wrote {trials} trials; look at them with `optuna-dashboard sqlite:///{target}{more}`")
 
 
 def _play(options: argparse.Namespace) -> None:

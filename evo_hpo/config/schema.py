@@ -90,6 +90,7 @@ class EvolutionConfig:
     population: Positive
     strategy: Component  # evo_hpo.evolution.strategies: who is whose parent, what is explored
     space: dict[str, Dimension]  # dotted key of the run's config -> range
+    start_from: str | None  # a run folder or study whose best hyperparameters the first members take
     spread: bool  # draw the first hyperparameters from the space (member 0 keeps the config's own values)
 
 
@@ -98,6 +99,7 @@ class TrackerConfig:
     console: Literal["auto", "live", "lines", "off"]
     episodes: Annotated[int, Ge(0)]  # transcripts kept per generation and member
     report: bool
+    optuna: bool
     wandb: Literal["auto", "offline", "online", "disabled"]  # auto: online if a key is set, else offline
     wandb_project: str
     wandb_entity: str | None

@@ -119,3 +119,15 @@ def place(dimension: Dimension, value: float) -> float:
     if dimension.log:
         low, high, value = math.log(low), math.log(high), math.log(value)
     return (value - low) / (high - low)
+
+
+def distribution(dimension: Dimension) -> Any:
+    """The dimension as Optuna has it."""
+    from optuna import distributions
+
+    if dimension.type == "categorical":
+        return distributions.CategoricalDistribution(dimension.choices or [])
+    low, high = _bounds(dimension)
+    if dimension.type == "int":
+        return distributions.IntDistribution(int(low), int(high), log=dimension.log)
+    return distributions.FloatDistribution(low, high, log=dimension.log)

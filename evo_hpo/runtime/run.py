@@ -17,6 +17,7 @@ from algorithms.scorers import RewardModel, ScorerAlgorithm
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Config
+from evo_hpo.evolution.hyperparameters import evolvable
 from evo_hpo.evolution.strategies import Replay
 from evo_hpo.learner.pairs import read_pairs, split
 from evo_hpo.policy.exchange import export
@@ -33,6 +34,7 @@ from evo_hpo.runtime.training import Training
 from evo_hpo.tracking.console import ConsoleTracker
 from evo_hpo.tracking.core import RunInfo, Tracker, Trackers
 from evo_hpo.tracking.jsonl import LINEAGE, JsonlTracker, rewind
+from evo_hpo.tracking.optuna import OptunaTracker, best_values
 from evo_hpo.tracking.secrets import learn, scrub
 from evo_hpo.tracking.wandb import WandbTracker
 
@@ -89,6 +91,11 @@ def _require_inputs(config: Config) -> None:
         config.reward.check()
     except ValueError as error:
         raise UserError(str(error)) from error
+    if config.evolution.start_from is not None:
+        own = evolvable(config)
+        best_values(
+            config.evolution.start_from, {key: part for key, part in config.evolution.space.items() if key in own}
+        )
     for name in config.pipeline.order:
         algorithm = config.pipeline.stages[name].algorithm
         if isinstance(algorithm, RewardModel):
@@ -266,6 +273,8 @@ def _listed(rates: list[float]) -> str:
 def _trackers(config: Config, jsonl: JsonlTracker) -> list[Tracker]:
     settings = config.tracker
     trackers: list[Tracker] = [jsonl, ConsoleTracker(settings.console)]
+    if settings.optuna and config.evolution.space:
+        trackers.append(OptunaTracker(config.evolution.space))
     if settings.wandb != "disabled":
         trackers.append(
             WandbTracker(settings.wandb, settings.wandb_project, settings.wandb_entity, list(settings.tags))

@@ -11,6 +11,7 @@ from evo_hpo.evolution.strategies import Fate, Past, Standing, Values
 from evo_hpo.policy.noise import generator, key
 from evo_hpo.runtime.evaluate import Success
 from evo_hpo.tracking.core import MemberGeneration
+from evo_hpo.tracking.optuna import best_values
 from evo_hpo.tracking.progress import number, short_names
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ def first_values(training: Training, own: Values) -> dict[str, list[Any]]:
     space = {name: dimension for name, dimension in config.evolution.space.items() if name in own}
     members = config.evolution.population if config.evolution.spread else 1
     drawn = spread(space, own, members, key(config.seed, "spread") % 2**31)
+    known = config.evolution.start_from
+    for slot, found in enumerate(best_values(known, space)[: members - 1] if known and space else [], start=1):
+        for name, column in drawn.items():
+            column[slot] = found[name]
     values = [{name: column[slot if members > 1 else 0] for name, column in drawn.items()} for slot in slots]
     begun = config.evolution.strategy.begin(values, slots, space, training.stage_name)
     return {name: [each[name] for each in begun] for name in sorted(space)}

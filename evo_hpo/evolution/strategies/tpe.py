@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt
 
-from evo_hpo.config.schema import Dimension
+from evo_hpo.evolution.space import distribution
 from evo_hpo.evolution.strategies.core import Fate, Standing, Strategy, Values
 
 
@@ -49,7 +49,7 @@ class TPE(Strategy):
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        space = {name: _distribution(dimension) for name, dimension in sorted(standing.space.items())}
+        space = {name: distribution(dimension) for name, dimension in sorted(standing.space.items())}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
@@ -63,17 +63,6 @@ class TPE(Strategy):
                     study.add_trial(trial)
             asked = [study.ask(dict(space)).params for _ in standing.fitness]
         return [dict(own) | params for own, params in zip(standing.values, asked, strict=True)]
-
-
-def _distribution(dimension: Dimension) -> Any:
-    import optuna
-
-    if dimension.type == "categorical":
-        return optuna.distributions.CategoricalDistribution(dimension.choices or [])
-    assert dimension.low is not None and dimension.high is not None
-    if dimension.type == "int":
-        return optuna.distributions.IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
-    return optuna.distributions.FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
 
 def _inside(distribution: Any, value: Any) -> Any:
