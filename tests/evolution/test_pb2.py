@@ -175,7 +175,7 @@ def test_children_of_one_generation_are_sent_to_different_places() -> None:
 
 def test_a_child_keeps_away_from_what_those_who_go_on_will_try() -> None:
     values = [at(0.1), at(1.0)]  # the last one is the child's, and nobody goes on with it
-    standing = Standing.of([0.5, 0.1], values=values, space=RATE)
+    standing = Standing.of([0.5, 0.49], values=values, space=RATE)
     assert all(position(suggestions(standing, {1: at(0.1)}, seed)[0]) > 0.9 for seed in range(5))
 
 

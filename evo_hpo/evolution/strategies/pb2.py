@@ -80,14 +80,11 @@ class PB2(Strategy):
     def _candidates(self, values: Values, space: Mapping[str, Dimension], rng: np.random.Generator) -> list[Values]:
         """Random values around those of the parent."""
         ranges = {name: _trusted(space[name], values[name], self.trust) for name in sorted(space) if name in values}
-        return [
-            values
-            | {
-                name: draw(space[name], low + float(rng.random()) * (high - low))
-                for name, (low, high) in ranges.items()
-            }
-            for _ in range(CANDIDATES)
-        ]
+        candidates = [dict(values) for _ in range(CANDIDATES)]
+        for candidate in candidates:
+            for name, (low, high) in ranges.items():
+                candidate[name] = draw(space[name], low + float(rng.random()) * (high - low))
+        return candidates
 
 
 def experience(standing: Standing) -> tuple[list[list[float]], list[float]]:
