@@ -46,6 +46,10 @@ def _launch(arguments: list[str]) -> None:
     if replayed:
         others = [argument for argument in arguments if argument not in replayed]
         return _replay(Path(replayed[-1].partition("=")[2]).expanduser(), others)
+    controlled = [argument for argument in arguments if argument.startswith("controls=")]
+    if controlled:
+        others = [argument for argument in arguments if argument not in controlled]
+        return _controls(Path(controlled[-1].partition("=")[2]).expanduser(), others)
     options = get_args_parser().parse_args(arguments)
     if not (options.help or options.hydra_help or options.info or options.shell_completion):
         _check(options)
@@ -190,6 +194,18 @@ def _replay(run: Path, overrides: list[str]) -> None:
     asked.folder.mkdir(parents=True)
     write(asked.folder, asked.resolved, asked.provenance)
     start(asked.config, asked.resolved, asked.folder)
+
+
+def _controls(run: Path, overrides: list[str]) -> None:
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"controls={run}: there is no run there (no config.yaml); name a folder below run_dir")
+    if flags := [line for line in overrides if line.startswith("-")]:
+        raise UserError(f"controls= follows one run and takes no {flags[0]}; leave it out")
+    if _rank_count() > 1:
+        raise UserError("controls= works in one process; leave accelerate launch out")
+    from evo_hpo.runtime.controls import asked_for, run_controls
+
+    print(run_controls(asked_for(run, overrides)))
 
 
 def _extra_of(hydra_config: Any) -> Path | None:

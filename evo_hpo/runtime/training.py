@@ -143,10 +143,10 @@ class Training:
 
     @property
     def exhausted(self) -> bool:
-        """Whether another generation that costs what the latest did would go beyond the budget."""
+        """Whether another generation that costs what the latest did would end further from the budget than this one."""
         limits, spent = vars(self.config.budget), self.progress.costs()
         return any(
-            limit is not None and name in self.progress.latest and spent[name] + self.progress.latest[name] > limit
+            limit is not None and name in self.progress.latest and spent[name] + self.progress.latest[name] / 2 > limit
             for name, limit in limits.items()
         )
 

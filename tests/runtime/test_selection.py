@@ -82,7 +82,7 @@ def test_a_member_that_begins_anew_is_where_the_run_began_with_other_values(runs
 
 
 @pytest.mark.parametrize("budget", ["policy_tokens", "environment_turns", "updates"])
-def test_a_run_ends_before_the_generation_that_would_go_beyond_its_budget(
+def test_a_run_ends_with_the_generation_that_comes_nearest_to_its_budget(
     runs: dict[str, Path], budget: str, tmp_path: Path
 ) -> None:
     lines = [json.loads(line) for line in (runs["whole"] / "metrics.jsonl").read_text().splitlines()]
@@ -92,7 +92,7 @@ def test_a_run_ends_before_the_generation_that_would_go_beyond_its_budget(
     assert 0 < result["generations"] < 3
     reached = after[result["generations"] - 1]
     spent = result["updates"] if budget == "updates" else reached[budget]
-    assert spent <= limit < spent + Checkpoints(tmp_path / "run", 3).load().state["progress"]["latest"][budget]
+    assert abs(spent - limit) <= Checkpoints(tmp_path / "run", 3).load().state["progress"]["latest"][budget] / 2
     last = [line for line in lineage(tmp_path / "run") if line["generation"] == result["generations"] - 1]
     assert all("the budget ends here" in line["text"] for line in last)
     assert resumed(tmp_path / "run", f"budget.{budget}=100000000")["generations"] == 3

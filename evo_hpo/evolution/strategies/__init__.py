@@ -3,6 +3,7 @@
 `none` · `gated` · `truncation` · `tournament` · `pb2` · `multi_frequency` · `halving` · `replay`
 """
 
+from evo_hpo.evolution.strategies.controls import MutationOnly, SelectionOnly
 from evo_hpo.evolution.strategies.core import Fate, Past, Standing, Strategy, Values
 from evo_hpo.evolution.strategies.gated import Gated
 from evo_hpo.evolution.strategies.halving import SuccessiveHalving
@@ -19,9 +20,11 @@ __all__ = [
     "Fate",
     "Gated",
     "MultiFrequency",
+    "MutationOnly",
     "NoEvolution",
     "Past",
     "Replay",
+    "SelectionOnly",
     "TPE",
     "Standing",
     "Strategy",

@@ -1,0 +1,110 @@
+"""What `controls=<run folder>` asks for: the same budget spent without evolution, and on its halves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evo_hpo.config.build import build
+from evo_hpo.config.errors import UserError
+from evo_hpo.config.provenance import write
+from evo_hpo.runtime.resuming import merged_with, stored_config
+from evo_hpo.runtime.run import RESULT, resume, run
+from evo_hpo.tracking.compare import arms_of, print_table, write_comparison
+from evo_hpo.tracking.jsonl import METRICS, read_jsonl
+
+CONTROLS = "controls"  # folder of the controls in that of the run
+ARMS = {
+    "independent": "as many members that never meet",
+    "selection_only": "selection as in the run, no mutation",
+    "mutation_only": "mutation of those who would have been replaced, no selection",
+    "single": "one member with the whole budget",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which controls of which run."""
+
+    of: Path
+    arms: list[str]
+    overrides: list[str]
+
+
+def asked_for(of: Path, overrides: Sequence[str]) -> Asked:
+    """The controls of the run in the folder `of`.
+
+    Args:
+        overrides: `arms=independent,single` for some of them, and `key=value` for single keys of the config.
+    Raises:
+        UserError: the run is not finished or had one member, or there is no such control.
+    """
+    chosen = [line.partition("=")[2] for line in overrides if line.startswith("arms=")]
+    arms = chosen[-1].strip("[]").split(",") if chosen else list(ARMS)
+    if unknown := [arm for arm in arms if arm not in ARMS]:
+        raise UserError(f"there is no control {unknown[0]!r}; write arms={','.join(ARMS)}, or some of them")
+    if not (of / RESULT).is_file():
+        raise UserError(
+            f"{of} is not finished, so what its controls may spend is not known; resume={of} goes on with it"
+        )
+    if int(stored_config(of)["evolution"]["population"]) < 2:
+        raise UserError(f"{of} trained one member, so there is no evolution to control for")
+    return Asked(of, arms, [line for line in overrides if not line.startswith("arms=")])
+
+
+def run_controls(asked: Asked) -> Path:
+    """Run what is not finished yet, print the comparison and return its page."""
+    for arm in asked.arms:
+        folder = asked.of / CONTROLS / arm
+        if (folder / RESULT).is_file():
+            print(f"control {arm}: is there", flush=True)
+            continue
+        print(f"control {arm}: {ARMS[arm]}", flush=True)
+        if (folder / "config.yaml").is_file():
+            resume(folder, [])
+            continue
+        provenance: dict[str, str] = {}
+        resolved = merged_with(control_values(asked.of, arm), asked.overrides, provenance, f"of the control {arm}")
+        config = build(resolved, provenance)
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder, resolved, provenance)
+        run(config, resolved, folder)
+    compared = arms_of([asked.of, *(asked.of / CONTROLS / arm for arm in asked.arms)])
+    for one in compared:
+        control = one.runs[0].folder.name
+        one.label = ARMS[control] if one.runs[0].folder != asked.of else "the run itself"
+    print_table(compared, "policy_tokens")
+    return write_comparison(compared, "policy_tokens", asked.of / "controls.html")
+
+
+def control_values(of: Path, arm: str) -> dict[str, Any]:
+    """The config of one control: that of the run with what it spent until its last generation as the budget."""
+    values = copy.deepcopy(stored_config(of))
+    evolution, name = values["evolution"], values.get("name", of.name)
+    values["name"] = f"{name}-{arm}"
+    values["budget"] = dict.fromkeys(values.get("budget", {})) | {"policy_tokens": _spent(of)}
+    if values.get("on_alarm") == "replace":
+        values["on_alarm"] = "warn"
+    strategy = evolution["strategy"]
+    package = "evo_hpo.evolution.strategies"
+    if arm in ("independent", "single"):
+        evolution["strategy"] = {"_target_": f"{package}.NoEvolution"}
+    else:
+        target = {"selection_only": "SelectionOnly", "mutation_only": "MutationOnly"}[arm]
+        evolution["strategy"] = {"_target_": f"{package}.{target}", "of": strategy}
+    if arm == "single":
+        for stage in values["pipeline"]["stages"].values():
+            stage["generations"] = int(stage["generations"]) * int(evolution["population"])
+        evolution["population"], evolution["spread"] = 1, False
+    return values
+
+
+def _spent(of: Path) -> int:
+    """Sampled tokens until the end of the last generation; the result is measured on top of that by all alike."""
+    lines = [line for line in read_jsonl(of / METRICS) if line.get("kind") == "generation"]
+    if not lines:
+        raise UserError(f"{of / METRICS} knows of no generation, so what its controls may spend is not known")
+    return int(max(line["policy_tokens"] for line in lines))

@@ -1,0 +1,78 @@
+"""The same budget without evolution, and on its halves: what the controls of a run are and how they are compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo_hpo.config.errors import UserError
+from evo_hpo.evolution.strategies import MutationOnly, SelectionOnly, Standing, Truncation
+from evo_hpo.runtime.controls import ARMS, CONTROLS, asked_for, control_values, run_controls
+from tests.runtime.support import started
+
+TRUNCATION = Truncation(quantile=0.5, elites=1, resample=1.0, mutated_keys=0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    started(folder, "evolution=truncation", "evolution.population=3")
+    return folder
+
+
+def lines(folder: Path, name: str = "lineage.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def spent(folder: Path) -> int:
+    return max(line["policy_tokens"] for line in lines(folder, "metrics.jsonl") if line["kind"] == "generation")
+
+
+def test_all_controls_spend_what_the_run_spent_and_are_compared(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = run_controls(asked_for(run, []))
+    said = capsys.readouterr().out
+    for arm, words in ARMS.items():
+        folder = run / CONTROLS / arm
+        assert (folder / "result.json").is_file() and words in said
+        generation = json.loads((run / "result.json").read_text())["policy_tokens"] / 3
+        assert abs(spent(folder) - spent(run)) < generation
+    assert "the run itself" in said and page == run / "controls.html" and page.is_file()
+    assert not any(line["parent"] != line["member"] for line in lines(run / CONTROLS / "independent"))
+    assert not any(line["parent"] != line["member"] for line in lines(run / CONTROLS / "mutation_only"))
+    assert len({line["member"] for line in lines(run / CONTROLS / "single")}) == 1
+    assert max(line["generation"] for line in lines(run / CONTROLS / "single")) > 3
+    run_controls(asked_for(run, ["arms=single"]))
+    assert "control single: is there" in capsys.readouterr().out
+
+
+def test_selection_alone_mutates_nobody_and_mutation_alone_replaces_nobody() -> None:
+    values = [{"a": float(m)} for m in range(4)]
+    standing = Standing.of([0.1, 0.2, 0.8, 0.9], values=values)
+    both = TRUNCATION.select(standing, np.random.default_rng(0))
+    selection = SelectionOnly(TRUNCATION).select(standing, np.random.default_rng(0))
+    mutation = MutationOnly(TRUNCATION).select(standing, np.random.default_rng(0))
+    assert [fate.parent for fate in selection] == [fate.parent for fate in both] != [0, 1, 2, 3]
+    assert not any(fate.explore for fate in selection)
+    assert [fate.parent for fate in mutation] == [0, 1, 2, 3]
+    assert [fate.explore for fate in mutation] == [fate.explore for fate in both]
+
+
+def test_one_member_gets_the_generations_of_all(run: Path) -> None:
+    values = control_values(run, "single")
+    assert values["evolution"]["population"] == 1
+    assert values["pipeline"]["stages"]["train"]["generations"] == 9
+    assert values["budget"]["policy_tokens"] == spent(run)
+
+
+def test_a_control_that_is_none_and_a_run_that_is_not_finished_are_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no control 'luck'; write arms=independent"):
+        asked_for(run, ["arms=luck"])
+    with pytest.raises(UserError, match="is not finished"):
+        asked_for(tmp_path, [])
+    started(tmp_path / "lone", "evolution=none", "evolution.population=1")
+    with pytest.raises(UserError, match="trained one member"):
+        asked_for(tmp_path / "lone", [])
