@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +38,12 @@ class Composite(Reward):
                 "+reward@reward.parts.success=environment +reward.weights.success=1"
             )
         for name in self.parts.keys() - self.weights.keys():
-            raise ValueError(f"the part {name} has no weight; write reward.weights.{name}=1, or another number")
+            astray = ", ".join(sorted(self.weights.keys() - self.parts.keys()))
+            more = f" (weights names {astray}, which is no part)" if astray else ""
+            raise ValueError(
+                f"the part {name} has no weight{more}; write {name}: 1 under weights, on the command line "
+                f"+reward.weights.{name}=1"
+            )
         for name in self.weights.keys() - self.parts.keys():
             raise ValueError(
                 f"weights names {name}, and no part has that name (there is {', '.join(self.parts)}); "
@@ -96,12 +103,14 @@ class Composite(Reward):
         )
 
     def check(self) -> None:
-        for part in self.parts.values():
-            part.check()
+        for name, part in self.parts.items():
+            with _keys_of(name):
+                part.check()
 
     def attach(self, models: Models) -> None:
-        for part in self.parts.values():
-            part.attach(models)
+        for name, part in self.parts.items():
+            with _keys_of(name):
+                part.attach(models)
 
     def state(self) -> dict[str, Any]:
         return {name: state for name, part in self.parts.items() if (state := part.state())}
@@ -184,6 +193,15 @@ class Composite(Reward):
             turn_rewards=tuple(map(sum, zip(*weighted, strict=True))) if weighted else None,
             components=components,
         )
+
+
+@contextmanager
+def _keys_of(part: str) -> Iterator[None]:
+    """Within: what a part complains about is named by the keys that it has here."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(r"\breward\.", f"reward.parts.{part}.", str(error))) from error
 
 
 def _fault(score: Score, episode: Episode) -> str:

@@ -11,11 +11,17 @@ from evo_hpo.config.provenance import source_of
 
 
 def about(file: Path) -> str:
-    """First comment line of a YAML file that is no directive."""
+    """What a YAML file says first about itself, in its first comment: up to the line that ends with a full stop."""
+    told: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") and not line.startswith("# @"):
-            return line.lstrip("# ").strip()
-    return ""
+        if line.startswith("# @"):
+            continue
+        if not line.startswith("#"):
+            break
+        told.append(line.lstrip("# ").strip())
+        if told[-1].endswith((".", ":")):
+            break
+    return " ".join(told)
 
 
 def comment_above(file: Path, name: str) -> str:

@@ -99,7 +99,9 @@ def _estimator_has_its_components(facts: Facts) -> Iterator[Violation]:
             yield Violation(
                 f"stage {stage} weighs the components {' and '.join(sorted(missing))}, and {facts.named('reward')} "
                 f"gives {', '.join(sorted(given)) or 'none'}",
-                "write those of the reward into algorithm.advantage.weights",
+                "take them away with "
+                + " ".join(f"~algorithm.advantage.weights.{name}" for name in sorted(missing))
+                + ", and write those of the reward, as in +algorithm.advantage.weights.success=1",
             )
 
 
@@ -125,11 +127,12 @@ def _failing_never_pays(facts: Facts) -> Iterator[Violation]:
     if margin <= 0:
         low, high = bounds.succeeded_turns[0], bounds.failed_turns[1]
         gap = bounds.succeeded_outcome[0] - bounds.failed_outcome[1]
+        worth = gap * config.granularity.outcome_weight
         enough = config.granularity.turn_weight * (high - low) / gap
         yield Violation(
-            f"{facts.named('granularity')} lets a failed episode earn as much as a successful one: turn rewards of "
-            f"{facts.named('reward')} in {facts.named('env')} add up to {high:.3g} where it fails and may be "
-            f"{low:.3g} where it succeeds, and the outcome makes up for {gap * config.granularity.outcome_weight:.3g}",
+            f"{facts.named('granularity')} lets a failed episode earn as much as a successful one: with "
+            f"{facts.named('reward')} in {facts.named('env')} a failure can collect {high:.3g} in turn rewards, a "
+            f"success as little as {low:.3g} and an outcome that is worth {worth:.3g} more",
             f"write granularity.outcome_weight={_above(enough):g} or more, or granularity=sparse",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -75,6 +76,17 @@ class StoredScorer:
         return self.models.asked(rows, of)
 
 
+def _warn_of_chance(path: str, about: dict[str, Any]) -> None:
+    """Say it on stderr where a scorer was not shown to be better than a coin."""
+    lows = [part["low"] for part in about.values() if isinstance(part, dict) and isinstance(part.get("low"), float)]
+    if lows and lows[0] <= 0.5:
+        print(
+            f"warning: the scorer in {path} was not shown to order held-out pairs better than chance "
+            f"(95 % interval from {lows[0]:.3f}); train it longer, or on more",
+            file=sys.stderr,
+        )
+
+
 class BaseModels:
     """The run's base, for rewards (`rewards.core.Models`)."""
 
@@ -112,6 +124,7 @@ class BaseModels:
         width = policy.base.model.get_output_embeddings().weight.shape[-1]
         if weights[HEAD_WEIGHT].shape != (width,) or weights[HEAD_BIAS].shape != (1,):
             raise ValueError(f"reward.path={path} has a head that is not of this base's width {width}; train it again")
+        _warn_of_chance(path, about)
         block = Block({name: tuple(tensor.shape) for name, tensor in weights.items()}, 1, policy.base.device)
         with torch.no_grad():
             for name, view in block.views.items():

@@ -258,6 +258,8 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         ("schedule", folder / SCHEDULE),
         ("adapter" if agents else "scorer", folder / BEST),
     ]
+    if not agents and best["low"] is not None and best["low"] <= 0.5:
+        print("  It is not shown to order held-out pairs better than chance: train it longer, or on more.")
     if calibration := result["details"].get("calibration"):
         print(f"  its probabilities are off by {calibration['expected_error']:.3f} on average (ECE)")
     for name, path in places:

@@ -282,7 +282,7 @@ class Training:
         places = contradictions(scored, self.policy.slots.index(alarm.member))
         episodes = [scored.episodes[i] for i in places]
         self._send_episodes("alarm", episodes, [scored.scores[i].outcome for i in places])
-        tasks = ", ".join(str(episode.task) for episode in episodes)
+        tasks = ", ".join(dict.fromkeys(str(episode.task) for episode in episodes))
         return replace(alarm, text=f"{alarm.text} For example in tasks {tasks} (split `alarm` of the transcripts).")
 
     def _material(self, algorithm: Algorithm, sampling: Sampling) -> tuple[list[Episode], Scored]:

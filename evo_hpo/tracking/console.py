@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import time
@@ -95,7 +96,7 @@ class LineView:
         if best is None:
             self.say(f"{start}: no member has a fitness")
         else:
-            fitness = [m.fitness for m in record.members]
+            fitness = [m.fitness for m in record.members if math.isfinite(m.fitness)]
             others = f", mean {sum(fitness) / len(fitness):.2f}" if len(fitness) > 1 else ""
             self.say(
                 f"{start}: best is member {best.member} with fitness {best.fitness:.2f} "

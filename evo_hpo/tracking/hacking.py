@@ -19,7 +19,8 @@ def judge_failures(metrics: Metrics) -> str | None:
         return None
     return (
         f"the judge gave no usable answer for {failed / groups:.0%} of its groups, which got the fallback or were left "
-        "out: look at the judge's log, raise its timeout or retries, or take a model that keeps to the schema"
+        "out: is it running at its base_url? Look at its log, raise timeout or retries, or take a model that keeps to "
+        "the schema"
     )
 
 
@@ -49,7 +50,7 @@ def outcome_overruled(metrics: Metrics) -> str | None:
     return (
         f"in {share:.0%} of the comparisons within its groups the turn rewards made the episode with the worse outcome "
         "the better one: raise granularity.outcome_weight, lower granularity.turn_weight, or let it fade "
-        "(granularity.turn_decay)"
+        "(granularity.turn_decay); with reward=spa, reward.valid_bonus=0"
     )
 
 

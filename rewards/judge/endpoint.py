@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 WORTH_A_RETRY = frozenset({408, 409, 429})  # and everything from 500
 NO_SCHEMA = frozenset({400, 422})  # what servers say to a `response_format` that they do not know
-NO_LIBRARY = 'a judge needs the package openai; write pip install "evo-hpo[judge]"'
+NO_LIBRARY = "a judge needs the package openai; write pip install openai"
 REMOVED = "<removed>"
 LARGEST = 10_000_000  # bytes of a response
 SHOWN = 200  # characters of a server's own words that an error repeats

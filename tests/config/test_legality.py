@@ -51,7 +51,8 @@ def test_components_that_the_reward_does_not_give() -> None:
     [sentence] = refusals("algorithm=gdpo", "+algorithm.advantage.weights.tone=0.3")
     assert sentence == (
         "stage train weighs the components tone, and reward=environment gives invalid, progress, success, turns; "
-        "write those of the reward into algorithm.advantage.weights"
+        "take them away with ~algorithm.advantage.weights.tone, and write those of the reward, as in "
+        "+algorithm.advantage.weights.success=1"
     )
 
 
@@ -239,9 +240,9 @@ def test_failing_that_pays_off() -> None:
     )  # here the outcome itself prefers a quick failure, which is not ours to mend
     [sentence] = refusals(*guess, "reward.invalid_penalty=0.2")  # seven invalid turns cost more than success brings
     assert sentence == (
-        "granularity=mixed lets a failed episode earn as much as a successful one: turn rewards of reward=environment "
-        "in env=guess_number add up to 1 where it fails and may be -0.4 where it succeeds, and the outcome makes up "
-        "for 1; write granularity.outcome_weight=1.5 or more, or granularity=sparse"
+        "granularity=mixed lets a failed episode earn as much as a successful one: with reward=environment in "
+        "env=guess_number a failure can collect 1 in turn rewards, a success as little as -0.4 and an outcome that is "
+        "worth 1 more; write granularity.outcome_weight=1.5 or more, or granularity=sparse"
     )
     weight = sentence.partition("granularity.outcome_weight=")[2].partition(" ")[0]
     loaded(*guess, "reward.invalid_penalty=0.2", f"granularity.outcome_weight={weight}")

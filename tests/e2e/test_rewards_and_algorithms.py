@@ -113,7 +113,7 @@ def test_customer_service_is_judged_by_its_parts(server: JudgeServer, tmp_path: 
             f"{client}.cache=null",
         )
     )
-    assert {"reward/resolved", "reward/leak", "reward/tone", "reward/turns"} <= lines[0].keys()
+    assert {"reward/resolved", "reward/leak", "reward/tone", "reward/length"} <= lines[0].keys()
     assert all(line["reward/tone"] == 0.5 and line["judge/failed"] == 0 for line in lines)
 
 

@@ -216,7 +216,7 @@ def test_a_weight_of_zero_hides_no_hole() -> None:
     ("parts", "weights", "sentence"),
     [
         ({}, {}, "a composite of no parts scores nothing"),
-        ({"a": Told()}, {}, "the part a has no weight; write reward.weights.a=1"),
+        ({"a": Told()}, {}, "the part a has no weight; write a: 1 under weights"),
         ({"a": Told()}, {"a": 1.0, "b": 1.0}, r"weights names b, and no part has that name \(there is a\)"),
         ({"a/b": Told()}, {"a/b": 1.0}, "the part 'a/b' has a slash in its name"),
     ],

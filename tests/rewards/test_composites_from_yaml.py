@@ -21,13 +21,13 @@ def composite(*overrides: str, extra: Path | None = None) -> Composite:
 
 def test_the_published_example_has_the_published_parts_and_weights() -> None:
     reward = composite("reward=customer_service", "granularity=sparse", "reward.parts.tone.client.model=any")
-    assert reward.weights == {"resolved": 1.0, "leak": 1.0, "tone": 0.3, "turns": 0.02}
-    assert reward.parts["turns"] == TurnLimit(free_turns=5, paid="outcome")
+    assert reward.weights == {"resolved": 1.0, "leak": 1.0, "tone": 0.3, "length": 0.02}
+    assert reward.parts["length"] == TurnLimit(free_turns=5, paid="outcome")
     assert isinstance(reward.parts["leak"], Forbidden) and len(reward.parts["leak"].kinds) == 4
     tone = reward.parts["tone"]
     assert isinstance(tone, Rubric) and "even where it has to refuse" in tone.criteria["tone"].ask
     assert reward.once and not reward.relative
-    assert reward.component_names >= {"resolved", "leak", "tone", "turns", "tone/tone", "leak/email"}
+    assert reward.component_names >= {"resolved", "leak", "tone", "length", "tone/tone", "leak/email"}
 
 
 def test_parts_are_added_and_set_on_the_command_line() -> None:
@@ -56,7 +56,10 @@ def test_the_recipes_in_the_header_of_the_file_work_as_they_stand(tmp_path: Path
     ("overrides", "sentence"),
     [
         (["+reward.weights.short=1"], "reward: weights names short, and no part has that name (there is success)"),
-        (["+reward@reward.parts.short=turn_limit"], "reward: the part short has no weight; write reward.weights.short"),
+        (
+            ["+reward@reward.parts.short=turn_limit"],
+            "reward: the part short has no weight; write short: 1",
+        ),
         (["~reward.weights.success"], "reward: the part success has no weight"),
         (["reward.weights.success=much"], "reward.weights.success must be a number, not 'much'"),
         (["+reward.parts.short=5", "+reward.weights.short=1"], "reward.parts.short must be built from the `_target_`"),
