@@ -15,11 +15,13 @@ import yaml
 
 from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
+from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config
 from evo_hpo.evolution.strategies.replay import ARMS
 from evo_hpo.runtime.resuming import merged_with, stored_config
 from evo_hpo.runtime.run import RESULT, SCHEDULE
 
+OWN = ("name", "seed", "run_dir", "on_alarm", "evaluation.everyone", "evolution.", "tracker.")  # may differ in a replay
 REPLICAS = 3  # agents of each arm; below five they are shown as points
 
 
@@ -68,18 +70,29 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Replaying:
     return Replaying(config, resolved, provenance, Path(config.run_dir) / f"{stamp}_{config.name}")
 
 
-def compared(result: Mapping[str, Any], run: Path) -> dict[str, Any]:
+def compared(result: Mapping[str, Any], run: Path, resolved: Mapping[str, Any]) -> dict[str, Any]:
     """The success of both arms beside that of the agent whose schedule was replayed.
 
     Args:
         result: of the replay, with every member measured.
         run: folder of the original.
+        resolved: config of the replay; what it has otherwise than the original is named.
     """
+    try:
+        before = dict(leaves(stored_config(run)))
+    except UserError:  # it is gone
+        before = {}
+    now = dict(leaves(resolved))
+    changed = [
+        f"{key} {before[key]} to {value}"
+        for key, value in now.items()
+        if key in before and before[key] != value and not key.startswith(OWN)
+    ]
     arms: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for member in result["members"]:
         if member["success"] is not None:
             arms[ARMS[member["member"] % len(ARMS)]].append(member["success"])
-    return {"of": str(run), "original": _json(run / RESULT)["best"], "arms": arms}
+    return {"of": str(run), "original": _json(run / RESULT)["best"], "arms": arms, "changed": changed}
 
 
 def _schedule(run: Path) -> dict[str, list[dict[str, Any]]]:

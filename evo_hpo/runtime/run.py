@@ -162,7 +162,7 @@ def _work(
         if isinstance(config.evolution.strategy, Replay):
             from evo_hpo.runtime.replaying import compared
 
-            result["replay"] = compared(result, Path(config.evolution.strategy.of))
+            result["replay"] = compared(result, Path(config.evolution.strategy.of), resolved)
         if processes.main:
             _finish(config, training, trackers, folder, result)
     except BaseException as error:
@@ -249,6 +249,8 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
     if "replay" in result:
         original, arms = result["replay"]["original"], result["replay"]["arms"]
         print(f"Replay of {result['replay']['of']}, success of each agent trained from scratch:")
+        if result["replay"]["changed"]:
+            print(f"  changed against the original: {', '.join(result['replay']['changed'])}")
         print(f"  along its schedule        {_listed(arms['schedule'])}")
         print(f"  with its last values      {_listed(arms['final'])}")
         print(f"  the agent that found it   {rate(original) if original else 'not known'}")

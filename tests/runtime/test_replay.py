@@ -13,6 +13,8 @@ from evo_hpo.cli.launch import main
 from evo_hpo.config.errors import UserError
 from evo_hpo.evolution.strategies import Replay, Standing
 from evo_hpo.runtime.replaying import asked_for, compared
+from evo_hpo.tracking.report.data import load
+from evo_hpo.tracking.report.page import render
 from tests.runtime.support import started, stored
 
 
@@ -32,7 +34,7 @@ def schedule(run: Path) -> list[dict[str, Any]]:
 def test_members_follow_the_schedule_or_keep_its_end(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([f"replay={original}", "replicas=2", f"run_dir={tmp_path}"]) == 0
+    assert main([f"replay={original}", "replicas=2", f"run_dir={tmp_path}", "rollout.temperature=0.9"]) == 0
     [replay] = tmp_path.iterdir()
     found = schedule(original)
     lineage = [json.loads(line) for line in (replay / "lineage.jsonl").read_text().splitlines()]
@@ -40,19 +42,24 @@ def test_members_follow_the_schedule_or_keep_its_end(
     for line in lineage:
         expected = found[-1] if line["member"] % 2 else found[line["generation"]]
         assert line["before"] == pytest.approx(expected)
-        assert line["event"] == "kept"
+        assert line["event"] == "kept" and ("keeps the last values" in line["text"]) == bool(
+            line["member"] % 2 and line["generation"] < 2
+        )
     result = json.loads((replay / "result.json").read_text())
     assert [len(rates) for rates in result["replay"]["arms"].values()] == [2, 2]
     assert result["replay"]["original"] == json.loads((original / "result.json").read_text())["best"]
     assert [member["member"] for member in result["members"]] == [0, 1, 2, 3]
     said = capsys.readouterr().out
     assert "along its schedule" in said and "with its last values" in said
+    assert "changed against the original: rollout.temperature 1.0 to 0.9" in said
+    page = (replay / "report.html").read_text() if (replay / "report.html").exists() else render(load(replay))
+    assert "along the schedule" in page and "the agent that found it" in page
     assert stored(replay)["seed"] == stored(original)["seed"] + 1
 
 
 def test_the_arms_are_told_apart_by_slot() -> None:
     result = {"members": [{"member": m, "success": m / 10} for m in range(4)] + [{"member": 5, "success": None}]}
-    assert compared(result, Path("nowhere"))["arms"] == {"schedule": [0.0, 0.2], "final": [0.1, 0.3]}
+    assert compared(result, Path("nowhere"), {})["arms"] == {"schedule": [0.0, 0.2], "final": [0.1, 0.3]}
 
 
 def test_a_schedule_that_is_shorter_than_the_run_ends_with_its_last_values() -> None:

@@ -12,6 +12,7 @@ from evo_hpo.config.schema import Dimension
 from evo_hpo.evolution.strategies.core import Fate, Standing, Strategy, Values
 
 ARMS = ("schedule", "final")  # of slots 0, 2, 4, … and of slots 1, 3, 5, …
+REASONS = ("it follows the schedule", "it keeps the last values of the schedule")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Replay(Strategy):
     def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
         following = standing.generation + 1
         return [
-            Fate(m, "kept", False, "replay", values=dict(own) | self._at(standing.stage, slot, following))
+            Fate(m, "kept", False, REASONS[slot % 2], values=dict(own) | self._at(standing.stage, slot, following))
             for m, (own, slot) in enumerate(zip(standing.values, standing.slots, strict=True))
         ]
 

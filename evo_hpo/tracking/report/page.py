@@ -103,6 +103,7 @@ def _result(data: RunData) -> str:
         )
     if rows:
         parts.append(interval_bars(rows))
+    parts.append(_replay(section(data.result, "replay")))
     facts = {
         "wall clock": ("seconds", clock),
         "population": ("population", number),
@@ -119,6 +120,32 @@ def _result(data: RunData) -> str:
     known["alarms"] = str(len(data.alarms))
     tiles = "".join(f"<div><b>{escape(value)}</b><span>{label}</span></div>" for label, value in known.items())
     return f'{"".join(parts)}<div class="tiles">{tiles}</div>'
+
+
+def _replay(replay: Record) -> str:
+    """What a schedule is worth on its own: agents trained along it, with its last values, and the one that found it."""
+    arms = section(replay, "arms")
+    if not arms:
+        return ""
+    found = finite(section(replay, "original").get("success"))
+    columns = {
+        "along the schedule": arms.get("schedule"),
+        "with its last values": arms.get("final"),
+        "the agent that found it": [] if found is None else [found],
+    }
+    rows = []
+    for name, column in columns.items():
+        rates = [value for value in column if finite(value) is not None] if isinstance(column, list) else []
+        mean = f"{sum(rates) / len(rates):.3f}" if rates else "not known"
+        each = " ".join(f"{value:.3f}" for value in rates)
+        rows.append(f"<tr><th>{name}</th><td>{mean}</td><td>{each}</td></tr>")
+    head = "<thead><tr><th>trained from scratch</th><th>mean success</th><th>each agent</th></tr></thead>"
+    return (
+        f"<h3>Replay of {text(replay.get('of'))}</h3>"
+        f'<table class="numbers">{head}<tbody>{"".join(rows)}</tbody></table>'
+        '<p class="note">Members 0, 2, 4, … follow the schedule, members 1, 3, 5, … keep its last values. Fewer than '
+        "five agents of each show no more than points.</p>"
+    )
 
 
 def _fitness(data: RunData) -> str:
