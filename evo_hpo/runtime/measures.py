@@ -41,8 +41,8 @@ class Measure(ABC):
         """One per member, and the episodes that were played for it; `members` and `again` as in `Player.fitness`."""
 
     @abstractmethod
-    def start(self) -> tuple[Success, Success]:
-        """The result, and the fitness, of what the members start from."""
+    def start(self) -> tuple[Success, Success, list[Episode]]:
+        """The result, and the fitness, of what the members start from, and the episodes that were played for it."""
 
     @abstractmethod
     def final(self, learner: Learner | None) -> tuple[Success, list[Episode]]:
@@ -71,8 +71,9 @@ class Played(Measure):
     ) -> tuple[list[Success], list[Episode]]:
         return self.player.fitness(self.fitness_tasks, generation, members, again)
 
-    def start(self) -> tuple[Success, Success]:
-        return self.player.final(self.final_tasks)[0], self.player.final(self.fitness_tasks)[0]
+    def start(self) -> tuple[Success, Success, list[Episode]]:
+        (final, played), (fitness, more) = self.player.final(self.final_tasks), self.player.final(self.fitness_tasks)
+        return final, fitness, played + more
 
     def final(self, learner: Learner | None) -> tuple[Success, list[Episode]]:
         return self.player.final(self.final_tasks)
@@ -117,9 +118,10 @@ class Ordered(Measure):
             found.append(_success(mine_Q, episodes_N[member], paired=self.pairs is not None))
         return found, episodes
 
-    def start(self) -> tuple[Success, Success]:
+    def start(self) -> tuple[Success, Success, list[Episode]]:
         """Nothing was learned, so every score is 0 and half of the pairs count as right."""
-        return self.final(None)[0], self.fitness(None, 0)[0][0]
+        (final, played), (fitness, more) = self.final(None), self.fitness(None, 0)
+        return final, fitness[0], played + more
 
     def final(self, learner: Learner | None) -> tuple[Success, list[Episode]]:
         if self.pairs is not None:

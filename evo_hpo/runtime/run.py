@@ -25,6 +25,7 @@ from evo_hpo.policy.scorers import export_scorer
 from evo_hpo.runtime.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from evo_hpo.runtime.folder import RunFolder, write_json, write_text
 from evo_hpo.runtime.measures import Measure
+from evo_hpo.runtime.plan import told
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
 from evo_hpo.runtime.resuming import asked_for, refuse_differences, refuse_foreign
@@ -158,6 +159,8 @@ def _work(
     training.prepare()
     try:
         trackers.start(_info(training, config, resolved, folder))
+        if checkpoint is None:
+            trackers.note(told(config, training.policy))
         result = training.run()
         if isinstance(config.evolution.strategy, Replay):
             from evo_hpo.runtime.replaying import compared

@@ -32,6 +32,7 @@ from evo_hpo.runtime.collect import Collector, Unscored
 from evo_hpo.runtime.evaluate import Player, Success
 from evo_hpo.runtime.measures import Measure, Ordered, Played, batch_of
 from evo_hpo.runtime.metrics import contradictions, episode_metrics, turn_outcome_correlation
+from evo_hpo.runtime.plan import estimated
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
 from evo_hpo.runtime.selection import evolve, first_values
@@ -114,7 +115,10 @@ class Training:
         """Train to the end and measure what came of it."""
         progress, order = self.progress, self.config.pipeline.order
         if not progress.base:
-            base, start = self.measure.start()
+            began = time.monotonic()
+            base, start, episodes = self.measure.start()
+            if estimate := estimated(self.config, episodes, time.monotonic() - began):
+                self.trackers.note(estimate)
             progress.base = _interval(base) | {"fitness": _interval(start)}
         while True:
             self.prepare()

@@ -42,6 +42,10 @@ class ConsoleTracker(Tracker):
         if mode != "off":
             self._view = LiveView(run) if mode == "live" else LineView(run)
 
+    def note(self, text: str) -> None:
+        if self._view:
+            self._view.say(f"{text[:1].upper()}{text[1:]}")
+
     def update(self, record: UpdateRecord) -> None:
         if self._view:
             self._view.update(record)

@@ -92,6 +92,7 @@ class Tracker:
     """
 
     def start(self, run: RunInfo) -> None: ...
+    def note(self, text: str) -> None: ...
     def update(self, record: UpdateRecord) -> None: ...
     def generation(self, record: GenerationRecord) -> None: ...
     def episodes(self, generation: int, split: str, episodes: list[dict[str, Any]]) -> None: ...
@@ -111,6 +112,10 @@ class Trackers(Tracker):
 
     def start(self, run: RunInfo) -> None:
         self._send("start", run)
+
+    def note(self, text: str) -> None:
+        """A line for a person."""
+        self._send("note", text)
 
     def update(self, record: UpdateRecord) -> None:
         self._send("update", record)
