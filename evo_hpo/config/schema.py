@@ -90,6 +90,8 @@ class EvolutionConfig:
     population: Positive
     strategy: Component  # evo_hpo.evolution.strategies: who is whose parent, what is explored
     space: dict[str, Dimension]  # dotted key of the run's config -> range
+    burn_in: Annotated[int, Ge(0)]  # generations before the first selection
+    every: Positive  # select after every so many generations
     start_from: str | None  # a run folder or study whose best hyperparameters the first members take
     spread: bool  # draw the first hyperparameters from the space (member 0 keeps the config's own values)
 

@@ -44,14 +44,13 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
     rates = [math.nan if condemned[m] else fitness[m].rate for m in range(members)]
     last = progress.stage_generation + 1 == stage.generations or training.exhausted
     standing = _standing(training, fitness, rates)
-    if stage.evolve and not last:
+    on_time = due(progress.stage_generation, config.evolution.burn_in, config.evolution.every)
+    selects = stage.evolve and not last and on_time
+    if selects:
         fates = config.evolution.strategy.select(standing, generator(config.seed, "evolution", progress.generation))
     else:
-        reason = (
-            f"the {'budget' if training.exhausted else 'stage'} ends here"
-            if stage.evolve
-            else "this stage does not evolve"
-        )
+        ends = f"the {'budget' if training.exhausted else 'stage'} ends here" if last else "selection is not due yet"
+        reason = ends if stage.evolve else "this stage does not evolve"
         fates = [Fate(m, "kept", False, reason) for m in range(members)]
     before = standing.values
     taken = [dict(before[fate.parent] if fate.values is None else fate.values) for fate in fates]
@@ -82,7 +81,7 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
     progress.slots = [slots[m] for m in stay]
     progress.values = {name: [after[m][name] for m in stay] for name in progress.values}
     progress.fitness = [[_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in stay]
-    if stage.evolve and not last:
+    if selects:
         progress.condemned = {}
     checksums = dict(zip(stay, training.checksums(), strict=True))
     return [
@@ -101,6 +100,11 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
         )
         for m in range(members)
     ]
+
+
+def due(generation: int, burn_in: int, every: int) -> bool:
+    """Whether selection follows generation number `generation` of a stage, counted from 0."""
+    return generation + 1 > burn_in and (generation + 1 - burn_in) % every == 0
 
 
 def _standing(training: Training, fitness: Sequence[Success], rates: list[float]) -> Standing:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from evo_hpo.runtime.checkpoints import Checkpoints
 from evo_hpo.runtime.members import stored_member
+from evo_hpo.runtime.selection import due
 from tests.runtime.support import Left, resumed, started
 
 SCRIPT = "+evolution.strategy={_target_: tests.runtime.worlds.Scripted, retire: [%s], restart: [%s]}"
@@ -127,3 +128,18 @@ def test_a_search_goes_on_after_a_stop_with_its_champion(tmp_path: Path) -> None
     copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
     resumed(copy, "generation=1")
     Left.by(copy).assert_same(Left.by(tmp_path / "run"))
+
+
+def test_selection_waits_for_the_burn_in_and_comes_at_its_interval() -> None:
+    assert [g for g in range(10) if due(g, burn_in=0, every=1)] == list(range(10))
+    assert [g for g in range(10) if due(g, burn_in=3, every=1)] == [3, 4, 5, 6, 7, 8, 9]
+    assert [g for g in range(10) if due(g, burn_in=2, every=3)] == [4, 7]
+
+
+@pytest.mark.parametrize(("burn_in", "every"), [(0, 2), (1, 1), (2, 1), (5, 1), (0, 7)])
+def test_no_burn_in_and_no_interval_keeps_a_run_from_its_end(burn_in: int, every: int, tmp_path: Path) -> None:
+    waits = [f"evolution.burn_in={burn_in}", f"evolution.every={every}", "evolution.population=3"]
+    assert started(tmp_path / "run", *waits, "evolution=tournament")["generations"] == 3
+    for line in lineage(tmp_path / "run"):
+        if line["generation"] < 2 and not due(line["generation"], burn_in, every):
+            assert line["event"] == "kept" and "selection is not due yet" in line["text"]
