@@ -176,7 +176,8 @@ def _stale_episodes_have_a_ratio(facts: Facts) -> Iterator[Violation]:
 
 def _replacing_has_a_next_selection(facts: Facts) -> Iterator[Violation]:
     config = facts.config
-    evolves = config.evolution.population > 1 and any(stage.evolve for stage in config.pipeline.stages.values())
+    several = config.evolution.population > 1 and config.evolution.strategy.evolves
+    evolves = several and any(stage.evolve for stage in config.pipeline.stages.values())
     if config.on_alarm == "replace" and not evolves:
         yield Violation(
             "on_alarm=replace makes a member lose the next selection, and in this run nobody is selected",

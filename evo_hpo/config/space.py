@@ -42,7 +42,7 @@ def absolute(config: Config) -> Config:
             low, high = dimension.low * own, dimension.high * own
             low, high = _inside(types[key], low, high)
             if dimension.type == "int":
-                low, high = round(low), round(high)
+                low, high = float(round(low)), float(round(high))
             dimension = dataclasses.replace(dimension, low=low, high=high, relative=False)
         space[key] = dimension
     return dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, space=space))

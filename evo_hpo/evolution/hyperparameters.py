@@ -18,6 +18,10 @@ from evo_hpo.policy.sampling import Sampling
 
 Part = TypeVar("Part")
 SAMPLING_KEYS = ("temperature", "top_k", "top_p")
+UNPAID: dict[str, tuple[str, ...]] = {  # numbers of a granularity that multiply what it does not pay
+    "sparse": ("granularity.turn_",),
+    "dense": ("granularity.outcome_",),
+}
 
 
 def evolvable(config: Config) -> dict[str, Any]:
@@ -37,7 +41,10 @@ def of_stage(algorithm: Algorithm, config: Config) -> dict[str, Any]:
     found |= {f"rollout.{name}": getattr(config.rollout, name) for name in SAMPLING_KEYS}
     if algorithm.learns_from == "rollout":
         found["rollout.group_size"] = config.rollout.group_size
-        found |= of_part(config.reward, "reward") | of_part(config.granularity, "granularity")
+        found |= of_part(config.reward, "reward")
+        unpaid = UNPAID.get(config.granularity.reward, ())
+        paid = of_part(config.granularity, "granularity")
+        found |= {key: value for key, value in paid.items() if not key.startswith(unpaid)}
     return found
 
 

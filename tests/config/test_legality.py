@@ -85,7 +85,11 @@ def test_stale_episodes_of_an_objective_without_a_ratio() -> None:
 
 
 def test_a_member_that_is_to_be_replaced_where_nobody_is_selected() -> None:
-    for nobody in (["evolution=none"], ["evolution=truncation", "pipeline.stages.train.evolve=false"]):
+    for nobody in (
+        ["evolution=none"],
+        ["evolution=random"],
+        ["evolution=truncation", "pipeline.stages.train.evolve=false"],
+    ):
         sentences = refusals("on_alarm=replace", *nobody)
         assert sentences[0] == (
             "on_alarm=replace makes a member lose the next selection, and in this run nobody is selected; "
@@ -297,3 +301,19 @@ def test_groups_that_would_become_too_small() -> None:
         "evolution.space.rollout.group_size goes down to 1, and stage train needs at least 2 episodes in a group to "
         "compare; let it begin at 2"
     )
+
+
+def test_a_whole_number_can_be_searched_around_its_own_value() -> None:
+    config, _ = loaded(*space("{type: int, low: 0.5, high: 2, relative: true}", "rollout.group_size"))
+    around = config.evolution.space["rollout.group_size"]
+    assert (around.low, around.high, around.relative) == (2, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("granularity", "key"), [("sparse", "turn_weight"), ("sparse", "turn_decay"), ("dense", "outcome_weight")]
+)
+def test_the_weight_of_what_is_not_paid_cannot_evolve(granularity: str, key: str) -> None:
+    dimension = space("{type: float, low: 0.5, high: 1}", f"granularity.{key}")
+    [sentence] = refusals(f"granularity={granularity}", *dimension)
+    assert sentence.startswith(f"evolution.space has granularity.{key}, which cannot evolve in this run")
+    loaded("granularity=mixed", *dimension)
