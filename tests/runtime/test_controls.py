@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from evo_hpo.config.errors import UserError
-from evo_hpo.evolution.strategies import MutationOnly, SelectionOnly, Standing, Truncation
+from evo_hpo.config.schema import Dimension
+from evo_hpo.evolution.strategies import TPE, MutationOnly, SelectionOnly, Standing, Truncation
 from evo_hpo.runtime.controls import ARMS, CONTROLS, asked_for, control_values, run_controls
 from tests.runtime.support import started
 
@@ -76,3 +77,15 @@ def test_a_control_that_is_none_and_a_run_that_is_not_finished_are_refused(run: 
     started(tmp_path / "lone", "evolution=none", "evolution.population=1")
     with pytest.raises(UserError, match="trained one member"):
         asked_for(tmp_path / "lone", [])
+
+
+def test_the_halves_of_a_search_that_begins_anew_are_to_begin_anew_and_to_take_what_was_suggested() -> None:
+    search = TPE(trial=1, startup=1)
+    space = {"a": Dimension("float", low=0.0, high=1.0)}
+    standing = Standing.of([0.1, 0.9], values=[{"a": 0.2}, {"a": 0.7}], space=space)
+    both = search.select(standing, np.random.default_rng(0))
+    selection = SelectionOnly(search).select(standing, np.random.default_rng(0))
+    mutation = MutationOnly(search).select(standing, np.random.default_rng(0))
+    assert [(fate.event, fate.values) for fate in selection] == [("restarted", None)] * 2
+    assert [(fate.event, fate.values) for fate in mutation] == [("kept", fate.values) for fate in both]
+    assert SelectionOnly(search).restarts and not MutationOnly(search).restarts

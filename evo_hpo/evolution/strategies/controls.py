@@ -16,23 +16,34 @@ class SelectionOnly(Strategy):
 
     of: Strategy
 
+    @property
+    def restarts(self) -> bool:
+        return self.of.restarts
+
     def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
         return [replace(fate, explore=False, values=None) for fate in self.of.select(standing, rng)]
 
 
 @dataclass(frozen=True)
 class MutationOnly(Strategy):
-    """Whoever `of` would replace keeps its weights, and its own hyperparameters are mutated instead."""
+    """Whoever `of` would replace keeps its weights, and its own hyperparameters are mutated instead.
+
+    Whoever would begin anew goes on with the hyperparameters that it would have begun with.
+    """
 
     of: Strategy
 
     def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
-        return [
-            Fate(m, "kept", fate.parent != m, "mutated, and not replaced" if fate.parent != m else fate.reason)
-            for m, fate in enumerate(self.of.select(standing, rng))
-        ]
+        return [self._kept(m, fate) for m, fate in enumerate(self.of.select(standing, rng))]
 
     def explore(
         self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
     ) -> dict[int, Values]:
         return self.of.explore(children, standing, rng)
+
+    def _kept(self, member: int, fate: Fate) -> Fate:
+        if fate.parent != member:
+            return Fate(member, "kept", True, "mutated, and not replaced")
+        if fate.event == "restarted":
+            return Fate(member, "kept", fate.explore, "mutated, and not begun anew", values=fate.values)
+        return Fate(member, "kept", False, fate.reason)

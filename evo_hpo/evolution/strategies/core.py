@@ -103,7 +103,11 @@ class Strategy(ABC):
     """
 
     evolves: ClassVar[bool] = True
-    restarts: ClassVar[bool] = False  # members begin anew, so the best one of the last generation may not be the best
+
+    @property
+    def restarts(self) -> bool:
+        """Whether members begin anew, so that the best one of the last generation may not be the best."""
+        return False
 
     def begin(
         self, values: Sequence[Values], slots: Sequence[int], space: Mapping[str, Dimension], stage: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -22,10 +22,12 @@ class TPE(Strategy):
     control: it pays for every trial in full.
     """
 
-    restarts: ClassVar[bool] = True
-
     trial: Annotated[int, Gt(0)]  # generations of one trial
     startup: Annotated[int, Ge(1)]  # trials before TPE takes over from random search
+
+    @property
+    def restarts(self) -> bool:
+        return True
 
     def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:
         if (standing.generation + 1) % self.trial:
