@@ -38,18 +38,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _launch(arguments: list[str]) -> None:
-    resumed = [argument for argument in arguments if argument.startswith("resume=")]
-    if resumed:
-        others = [argument for argument in arguments if argument not in resumed]
-        return _resume(Path(resumed[-1].partition("=")[2]).expanduser(), others)
-    replayed = [argument for argument in arguments if argument.startswith("replay=")]
-    if replayed:
-        others = [argument for argument in arguments if argument not in replayed]
-        return _replay(Path(replayed[-1].partition("=")[2]).expanduser(), others)
-    controlled = [argument for argument in arguments if argument.startswith("controls=")]
-    if controlled:
-        others = [argument for argument in arguments if argument not in controlled]
-        return _controls(Path(controlled[-1].partition("=")[2]).expanduser(), others)
+    for what, do in {"resume": _resume, "replay": _replay, "controls": _controls}.items():
+        named = [argument for argument in arguments if argument.startswith(f"{what}=")]
+        if named:
+            others = [argument for argument in arguments if argument not in named]
+            return do(Path(named[-1].partition("=")[2]).expanduser(), others)
     options = get_args_parser().parse_args(arguments)
     if not (options.help or options.hydra_help or options.info or options.shell_completion):
         _check(options)
@@ -170,23 +163,16 @@ def _follow(options: Namespace) -> None:
     run(config, composed.values, composed.folder)
 
 
-def _resume(folder: Path, overrides: list[str]) -> None:
-    if not (folder / "config.yaml").is_file():
-        raise UserError(f"resume={folder}: there is no run there (no config.yaml); name a folder below run_dir")
-    if flags := [line for line in overrides if line.startswith("-")]:
-        raise UserError(f"resume= goes on with one run and takes no {flags[0]}; leave it out")
+def _resume(run: Path, overrides: list[str]) -> None:
+    _require_run("resume", run, overrides)
     from evo_hpo.runtime.run import resume
 
-    resume(folder, overrides)
+    resume(run, overrides)
 
 
 def _replay(run: Path, overrides: list[str]) -> None:
-    if not (run / "config.yaml").is_file():
-        raise UserError(f"replay={run}: there is no run there (no config.yaml); name a folder below run_dir")
-    if flags := [line for line in overrides if line.startswith("-")]:
-        raise UserError(f"replay= follows one run and takes no {flags[0]}; leave it out")
-    if _rank_count() > 1:
-        raise UserError("replay= works in one process; leave accelerate launch out")
+    _require_run("replay", run, overrides)
+    _require_one_process("replay")
     from evo_hpo.runtime.replaying import asked_for
     from evo_hpo.runtime.run import run as start
 
@@ -197,15 +183,23 @@ def _replay(run: Path, overrides: list[str]) -> None:
 
 
 def _controls(run: Path, overrides: list[str]) -> None:
-    if not (run / "config.yaml").is_file():
-        raise UserError(f"controls={run}: there is no run there (no config.yaml); name a folder below run_dir")
-    if flags := [line for line in overrides if line.startswith("-")]:
-        raise UserError(f"controls= follows one run and takes no {flags[0]}; leave it out")
-    if _rank_count() > 1:
-        raise UserError("controls= works in one process; leave accelerate launch out")
+    _require_run("controls", run, overrides)
+    _require_one_process("controls")
     from evo_hpo.runtime.controls import asked_for, run_controls
 
     print(run_controls(asked_for(run, overrides)))
+
+
+def _require_run(what: str, run: Path, overrides: list[str]) -> None:
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"{what}={run}: there is no run there (no config.yaml); name a folder below run_dir")
+    if flags := [line for line in overrides if line.startswith("-")]:
+        raise UserError(f"{what}= goes on from one run and takes no {flags[0]}; leave it out")
+
+
+def _require_one_process(what: str) -> None:
+    if _rank_count() > 1:
+        raise UserError(f"{what}= works in one process; leave accelerate launch out")
 
 
 def _extra_of(hydra_config: Any) -> Path | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Gt, MinLen
 
 from envs.core import Environment, Episode, Feature
 from rewards.core import Bounds, Models, Reward, Score, Verdict
@@ -161,6 +163,23 @@ class Judge(Reward):
                 "counted (judge/failed)"
             )
         self.client.ledger.say(failure.kind or "", sentence)
+
+
+@dataclass(frozen=True)
+class Comparing(Judge):
+    """Base of the judges whose scores compare only inside a group."""
+
+    rubric: Annotated[list[str], MinLen(1)]  # what counts, one line each
+    max_chars: Annotated[int, Gt(0)]  # of all records that one question shows
+    center: bool
+
+    @property
+    def relative(self) -> bool:
+        return not self.center
+
+    @property
+    def centered(self) -> bool:
+        return self.center
 
 
 def alike(group: Sequence[Episode]) -> tuple[list[list[Message]], list[int]]:

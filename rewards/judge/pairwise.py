@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, MinLen
+from annotated_types import Ge
 
 from envs.core import Episode
 from rewards.core import Score
 from rewards.judge.answers import shape
 from rewards.judge.client import Question
-from rewards.judge.core import Judge, alike
+from rewards.judge.core import Comparing, alike
 from rewards.judge.quoting import DATA_RULE, Message, block, common_prefix, fence_for, fitted
 
 SHARE = {"first": 1.0, "second": 0.0, "tie": 0.5}  # of the point that a comparison is about, for the first
@@ -20,7 +20,7 @@ WITHOUT_OTHERS = 0.5  # score of a group in which there is nothing to compare
 
 
 @dataclass(frozen=True)
-class Pairwise(Judge):
+class Pairwise(Comparing):
     """outcome = share of its comparisons that an episode wins, a tie counting half; it compares only inside the group.
 
     The win rate, not a Bradley-Terry strength: counting wins ranks as well as can be done without a model of the judge
@@ -31,19 +31,8 @@ class Pairwise(Judge):
     Components: `wins` (the outcome).
     """
 
-    rubric: Annotated[list[str], MinLen(1)]
     opponents: Annotated[int, Ge(2)] | None  # of each episode, at most; None: all
     both_orders: bool
-    max_chars: Annotated[int, Gt(0)]
-    center: bool
-
-    @property
-    def relative(self) -> bool:
-        return not self.center
-
-    @property
-    def centered(self) -> bool:
-        return self.center
 
     @property
     def judged_names(self) -> frozenset[str]:

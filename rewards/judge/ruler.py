@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, Le
 
 from envs.core import Episode
 from rewards.core import Score
 from rewards.judge.answers import score_list, scores_by_id
 from rewards.judge.client import Question
-from rewards.judge.core import Judge, alike
+from rewards.judge.core import Comparing, alike
 from rewards.judge.quoting import DATA_RULE, Message, block, common_prefix, fence_for, fitted
 
 LABEL = "trajectory_id"
@@ -22,7 +22,7 @@ WITHOUT_OTHERS = 0.5  # score of a group in which there is nothing to compare
 
 
 @dataclass(frozen=True)
-class Ruler(Judge):
+class Ruler(Comparing):
     """RULER (OpenPipe ART, `art/rewards/ruler.py`): one call a group, scores from 0 to 1 that compare only inside it.
 
     As there: the messages with which all trajectories begin are shown once, the rubric, an explanation before each
@@ -34,19 +34,8 @@ class Ruler(Judge):
     Components: `ruler` (the score).
     """
 
-    rubric: Annotated[list[str], MinLen(1)]
     passes: Annotated[int, Ge(1), Le(2)]
     min_spread: Annotated[float, Ge(0), Le(1)]
-    max_chars: Annotated[int, Gt(0)]
-    center: bool
-
-    @property
-    def relative(self) -> bool:
-        return not self.center
-
-    @property
-    def centered(self) -> bool:
-        return self.center
 
     @property
     def judged_names(self) -> frozenset[str]:
