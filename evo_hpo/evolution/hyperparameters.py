@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import torch
 
 from algorithms.core import Algorithm
+from algorithms.policy_gradient import PolicyGradient
 from evo_hpo.config.schema import Config, RolloutConfig
 from evo_hpo.config.validate import fields_of
 from evo_hpo.policy.sampling import Sampling
@@ -41,6 +42,8 @@ def of_stage(algorithm: Algorithm, config: Config) -> dict[str, Any]:
     found |= {f"rollout.{name}": getattr(config.rollout, name) for name in SAMPLING_KEYS}
     if algorithm.learns_from == "rollout":
         found["rollout.group_size"] = config.rollout.group_size
+        if isinstance(algorithm, PolicyGradient) and not algorithm.advantage.reads_rewards:
+            return found
         found |= of_part(config.reward, "reward")
         unpaid = UNPAID.get(config.granularity.reward, ())
         paid = of_part(config.granularity, "granularity")

@@ -312,8 +312,16 @@ def test_a_whole_number_can_be_searched_around_its_own_value() -> None:
 @pytest.mark.parametrize(
     ("granularity", "key"), [("sparse", "turn_weight"), ("sparse", "turn_decay"), ("dense", "outcome_weight")]
 )
-def test_the_weight_of_what_is_not_paid_cannot_evolve(granularity: str, key: str) -> None:
+def test_the_weight_of_what_a_granularity_does_not_pay_cannot_evolve(granularity: str, key: str) -> None:
     dimension = space("{type: float, low: 0.5, high: 1}", f"granularity.{key}")
     [sentence] = refusals(f"granularity={granularity}", *dimension)
     assert sentence.startswith(f"evolution.space has granularity.{key}, which cannot evolve in this run")
     loaded("granularity=mixed", *dimension)
+
+
+def test_weights_that_an_algorithm_does_not_read_cannot_evolve() -> None:
+    weights = ["algorithm=gdpo", "reward=composite", "algorithm.advantage.weights={success: 1.0, progress: 0.0}"]
+    for key in ("reward.weights.success", "granularity.turn_weight"):
+        dimension = space("{type: float, low: 0.5, high: 2}", key)
+        assert any(f"{key}, which cannot evolve" in sentence for sentence in refusals(*weights, *dimension))
+        loaded("algorithm=grpo", "reward=composite", *dimension)

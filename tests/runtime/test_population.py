@@ -105,6 +105,19 @@ def test_a_clone_goes_its_own_way() -> None:
     assert not torch.equal(training.policy.block.data[0], training.policy.block.data[1])
 
 
+def test_a_new_learning_rate_leaves_the_moments_as_they_are() -> None:
+    training = training_of(config("evolution.population=2"))
+    training.prepare()
+    training._generation()
+    for name in ("first", "second"):
+        optimizer_of(training)[name].fill_(1e3)
+    training.progress.values["algorithm.optimizer.learning_rate"] = [1e-4, 5e-3]
+    training._generation()
+    after = optimizer_of(training)
+    assert after["count"].tolist() == [4, 4], "two steps an update"
+    assert after["first"].min() > 800 and after["second"].min() > 970  # a step keeps 0.9 and 0.99 of them
+
+
 def test_equal_fitness_leaves_everybody_in_place() -> None:
     training = training_of(config("evolution.population=4"))
     training.prepare()
