@@ -41,6 +41,8 @@ def pooled(evaluations: list[Results]) -> Results:
 
 def level(results: Results) -> NDArray[np.float64]:
     """[N] mean over the tasks that were played; NaN where there were none."""
+    if not results.shape[1]:  # nobody's scorer could be measured
+        return np.full(len(results), np.nan)
     return pooled(list(results.T))
 
 

@@ -362,3 +362,10 @@ def test_it_comes_with_the_package() -> None:
     config = build(composed.values, composed.provenance, composed.choices)
     assert isinstance(config.evolution.strategy, Gated)
     assert config.evolution.population == 8 and config.evolution.spread
+
+
+@pytest.mark.parametrize("results", [[[], [], []], [[], [0.7], []]], ids=["nobody", "one"])
+def test_members_whose_scorers_could_not_be_measured_have_no_results_at_all(results: list[list[float]]) -> None:
+    rates = [one[0] if one else NAN for one in results]
+    fates = GATED.select(standing(rates, results=results), np.random.default_rng(0))
+    assert [fate.parent for fate in fates] == ([1, 1, 1] if results[1] else [0, 1, 2])
