@@ -185,6 +185,20 @@ def _replacing_has_a_next_selection(facts: Facts) -> Iterator[Violation]:
         )
 
 
+def _who_counts_generations_is_asked_after_each(facts: Facts) -> Iterator[Violation]:
+    evolution = facts.config.evolution
+    name = type(evolution.strategy).__name__
+    if evolution.strategy.own_interval and evolution.every > 1:
+        yield Violation(
+            f"evolution.every is {evolution.every}, and {name} counts generations itself", "write evolution.every=1"
+        )
+    if evolution.strategy.own_start and evolution.burn_in > 0:
+        yield Violation(
+            f"evolution.burn_in is {evolution.burn_in}, and {name} counts generations from the first",
+            "write evolution.burn_in=0",
+        )
+
+
 def _groups_are_large_enough(facts: Facts) -> Iterator[Violation]:
     size = facts.config.rollout.group_size
     for stage, algorithm in facts.algorithms.items():
@@ -316,6 +330,7 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "a scorer is trained in a run of its own": _scorers_are_trained_alone,
     "stale episodes have a ratio": _stale_episodes_have_a_ratio,
     "who is to be replaced can be": _replacing_has_a_next_selection,
+    "who counts generations is asked after each": _who_counts_generations_is_asked_after_each,
     "groups are large enough for the estimator": _groups_are_large_enough,
     "groups stay large enough where their size evolves": _groups_stay_large_enough,
     "a generation holds whole batches of episodes sampled ahead": _ages_can_differ,

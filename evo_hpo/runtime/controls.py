@@ -52,6 +52,8 @@ def asked_for(of: Path, overrides: Sequence[str]) -> Asked:
         )
     if int(stored_config(of)["evolution"]["population"]) < 2:
         raise UserError(f"{of} trained one member, so there is no evolution to control for")
+    if _spent(of) == 0:
+        raise UserError(f"nothing was sampled in {of}, so there is no budget of tokens to give to controls")
     return Asked(of, arms, [line for line in overrides if not line.startswith("arms=")])
 
 

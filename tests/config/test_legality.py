@@ -325,3 +325,12 @@ def test_weights_that_an_algorithm_does_not_read_cannot_evolve() -> None:
         dimension = space("{type: float, low: 0.5, high: 2}", key)
         assert any(f"{key}, which cannot evolve" in sentence for sentence in refusals(*weights, *dimension))
         loaded("algorithm=grpo", "reward=composite", *dimension)
+
+
+def test_a_strategy_that_counts_generations_is_asked_after_each() -> None:
+    [sentence] = refusals("evolution=gated", "evolution.every=2")
+    assert sentence == "evolution.every is 2, and Gated counts generations itself; write evolution.every=1"
+    [sentence] = refusals("evolution=tpe", "evolution.burn_in=1")
+    assert sentence == "evolution.burn_in is 1, and TPE counts generations from the first; write evolution.burn_in=0"
+    loaded("evolution=gated", "evolution.burn_in=1")
+    loaded("evolution=truncation", "evolution.every=2", "evolution.burn_in=1")

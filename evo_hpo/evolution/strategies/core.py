@@ -103,6 +103,8 @@ class Strategy(ABC):
     """
 
     evolves: ClassVar[bool] = True
+    own_interval: ClassVar[bool] = False  # counts generations itself, so it must be asked after each of them
+    own_start: ClassVar[bool] = False  # and from the first
 
     @property
     def restarts(self) -> bool:

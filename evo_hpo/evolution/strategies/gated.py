@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -33,6 +33,8 @@ class Gated(Strategy):
     are evaluated again. A child that is clearly worse than its parent was when it was cloned steps back. Where the
     population has become alike, one member begins a new line: the best weights with fresh hyperparameters.
     """
+
+    own_interval: ClassVar[bool] = True
 
     probability: Annotated[float, Ge(0.5), Lt(1)]
     floor: Share

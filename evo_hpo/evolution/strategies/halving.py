@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -21,6 +21,9 @@ class SuccessiveHalving(Strategy):
 
     A member without a usable fitness retires at once, unless nobody has one. Among equals chance decides.
     """
+
+    own_interval: ClassVar[bool] = True
+    own_start: ClassVar[bool] = True
 
     eta: Annotated[int, Ge(2)]
     first_rung: Annotated[int, Gt(0)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, MinLen
@@ -27,6 +27,9 @@ class MultiFrequency(Strategy):
     Winners are never touched, members are replaced by strictly better ones only, and one without a usable fitness is
     rescued at once.
     """
+
+    own_interval: ClassVar[bool] = True
+    own_start: ClassVar[bool] = True
 
     periods: Annotated[list[Annotated[int, Gt(0)]], MinLen(1)]
     share: Annotated[float, Gt(0), Le(0.5)]

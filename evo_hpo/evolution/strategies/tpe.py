@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -21,6 +21,9 @@ class TPE(Strategy):
     just trying counts as done. The result is the best member of any generation. The classical way to tune, and a
     control: it pays for every trial in full.
     """
+
+    own_interval: ClassVar[bool] = True
+    own_start: ClassVar[bool] = True
 
     trial: Annotated[int, Gt(0)]  # generations of one trial
     startup: Annotated[int, Ge(1)]  # trials before TPE takes over from random search
