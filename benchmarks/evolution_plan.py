@@ -12,7 +12,7 @@ POPULATION = 8
 UPDATES = 5  # of a generation
 # Sampled tokens of a member and generation, evaluation included, as first measured; the budget is a multiple of it.
 TOKENS = {"frozen_lake": 1830, "guess_number": 2010}
-# Success of the base on the common fitness tasks: 640 episodes, played before anything else was.
+# Success of the base on the common fitness tasks, in 640 episodes that were played before the benchmark.
 BASE = {"frozen_lake": 0.45, "guess_number": 0.65}
 # Lead over the base that has to be reached. The best of eight measurements on 64 tasks is about 0.09 above the truth,
 # so less would be reached by luck; of guess_number GRPO learns little (docs/measured.md: from 0.64 to 0.70).
