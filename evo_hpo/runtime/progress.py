@@ -17,7 +17,8 @@ class Progress:
     policy_tokens: int = 0
     environment_turns: int = 0
     seconds: float = 0.0
-    latest: dict[str, float] = field(default_factory=dict)  # what the latest generation cost, by name of the budget
+    spent: dict[str, float] = field(default_factory=dict)  # when the latest generation was measured, before selection
+    latest: dict[str, float] = field(default_factory=dict)  # what it cost, with the selection before it
     slots: list[int] = field(default_factory=list)  # those that are still filled, in the order of the members
     values: dict[str, list[Any]] = field(default_factory=dict)  # evolving key -> value of each member
     condemned: dict[str, str] = field(default_factory=dict)  # member -> why it loses the next selection

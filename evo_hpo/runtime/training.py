@@ -148,9 +148,9 @@ class Training:
     @property
     def exhausted(self) -> bool:
         """Whether another generation that costs what the latest did would end further from the budget than this one."""
-        limits, spent = vars(self.config.budget), self.progress.costs()
+        limits, spent, latest = vars(self.config.budget), self.progress.spent, self.progress.latest
         return any(
-            limit is not None and name in self.progress.latest and spent[name] + self.progress.latest[name] / 2 > limit
+            limit is not None and name in latest and spent[name] + latest[name] / 2 > limit
             for name, limit in limits.items()
         )
 
@@ -189,7 +189,7 @@ class Training:
     def _generation(self) -> None:
         progress = self.progress
         assert self.learner is not None
-        _, before = self.seconds, progress.costs()
+        _, before = self.seconds, progress.spent or progress.costs()
         algorithm = hyperparameters.bind(self.stage.algorithm, progress.values, self.policy.base.device)
         self.collector.take(progress.values)
         for _ in range(self.stage.updates):
@@ -197,8 +197,8 @@ class Training:
         fitness, episodes = self.measure.fitness(self.learner, progress.generation)
         self._count(episodes)
         self._send_episodes("fitness", episodes)
-        _, after = self.seconds, progress.costs()
-        progress.latest = {name: after[name] - before[name] for name in after}
+        _, progress.spent = self.seconds, progress.costs()
+        progress.latest = {name: spent - before[name] for name, spent in progress.spent.items()}
         self._evolve(fitness)
 
     def update(self, algorithm: Algorithm) -> None:
