@@ -63,8 +63,13 @@ def _turned(dimension: Dimension, value: float, sign: int) -> float:
     bound, moved = (high if sign > 0 else low), _moved(dimension, value, sign)
     if dimension.type == "int" or value == bound:
         return other
-    reflected = bound * bound / moved if low > 0 else 2 * bound - moved
-    return reflected if sign * (value - reflected) >= sign * (value - other) / 2 else other
+    if low > 0:  # steps are equal in the logarithm
+        reflected = bound * bound / moved
+        enough = sign * math.log(value / reflected) >= sign * math.log(value / other) / 2
+    else:
+        reflected = 2 * bound - moved
+        enough = sign * (value - reflected) >= sign * (value - other) / 2
+    return reflected if enough else other
 
 
 def _fitted(dimension: Dimension, value: float) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evo_hpo.config.schema import Dimension
@@ -89,6 +89,7 @@ def ranges(draw_: st.DrawFn) -> tuple[Dimension, Any]:
 
 @settings(deadline=None, max_examples=300)
 @given(ranges(), st.integers(0, 2**31))
+@example((Dimension("float", low=1.0625, high=1.9375), 1.828125), 2)  # half of a step, but not of one in the logarithm
 def test_a_perturbation_stays_inside_and_always_moves(place: tuple[Dimension, Any], seed: int) -> None:
     dimension, value = place
     assert dimension.low is not None and dimension.high is not None
