@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.core import Environment, Episode, Feature
-from rewards.core import Bounds, Models, Range, Reward, Score, Verdict, evolvable, of_member
+from rewards.core import Bounds, Models, Range, Reward, Score, Verdict, evolvable, fault, of_member
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +161,7 @@ class Composite(Reward):
                     f"of member {group[0].member}; give exactly one per episode"
                 )
             for episode, score in zip(group, verdict.scores, strict=True):
-                if wrong := _fault(score, episode):
+                if wrong := fault(score, episode):
                     raise ValueError(f"{who} gave task {episode.task} of member {episode.member} {wrong}")
         return verdicts
 
@@ -202,17 +201,6 @@ def _keys_of(part: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(re.sub(r"\breward\.", f"reward.parts.{part}.", str(error))) from error
-
-
-def _fault(score: Score, episode: Episode) -> str:
-    """What is wrong with a score, or nothing."""
-    turns = () if score.turn_rewards is None else score.turn_rewards
-    if score.turn_rewards is not None and len(turns) != len(episode.turns):
-        return f"{len(turns)} turn rewards for {len(episode.turns)} turns; give exactly one per turn"
-    named = {"outcome": score.outcome, **{f"component {name}": value for name, value in score.components.items()}}
-    named |= {f"reward of turn {k}": reward for k, reward in enumerate(turns)}
-    bad = [f"{what} {value}" for what, value in named.items() if not math.isfinite(value)]
-    return f"{', '.join(bad)}; a reward is finite, so look at what it divides by" if bad else ""
 
 
 def _total(weighted: Iterator[tuple[float, Range]]) -> Range:

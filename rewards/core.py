@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,17 @@ def evolvable(**default: Any) -> Any:
 def of_member(value: float | Sequence[float], member: int) -> float:
     """An evolvable number as it is for one member."""
     return value[member] if isinstance(value, tuple) else float(value)  # type: ignore[arg-type]
+
+
+def fault(score: Score, episode: Episode) -> str:
+    """What is wrong with the numbers of a score, as the end of a sentence; empty where nothing is."""
+    turns = () if score.turn_rewards is None else score.turn_rewards
+    if score.turn_rewards is not None and len(turns) != len(episode.turns):
+        return f"{len(turns)} turn rewards for {len(episode.turns)} turns; give exactly one per turn"
+    named = {"outcome": score.outcome, **{f"component {name}": value for name, value in score.components.items()}}
+    named |= {f"reward of turn {k}": reward for k, reward in enumerate(turns)}
+    bad = [f"{what} {value}" for what, value in named.items() if not math.isfinite(value)]
+    return f"{', '.join(bad)}; a reward is finite, so look at what it divides by" if bad else ""
 
 
 class Scorer(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from itertools import compress
 
 from envs.core import Episode
 from evo_hpo.runtime.processes import Processes
-from rewards.core import Reward, Score, Verdict
+from rewards.core import Reward, Score, Verdict, fault
 from rewards.granularity import Granularity
 
 
@@ -68,10 +67,10 @@ def score(
         verdicts = processes.same(reward.judge(asked) if processes.main else None)
     else:
         verdicts = reward.judge(asked)
-    return paid_out(asked, verdicts, reward, granularity, update)
+    return _paid_out(asked, verdicts, reward, granularity, update)
 
 
-def paid_out(
+def _paid_out(
     groups: Sequence[Sequence[Episode]],
     verdicts: Sequence[Verdict],
     reward: Reward,
@@ -99,20 +98,9 @@ def paid_out(
 
 def _finite(score: Score, episode: Episode, name: str) -> Score:
     """The score in plain numbers (rewards may compute with tensors); one with a hole in it is refused by its part."""
+    if wrong := fault(score, episode):
+        raise ValueError(f"{name} gave task {episode.task} of member {episode.member} {wrong}")
     turns = score.turn_rewards
-    if turns is not None and len(turns) != len(episode.turns):
-        raise ValueError(
-            f"{name} gave {len(turns)} turn rewards to an episode of {len(episode.turns)} turns "
-            f"(task {episode.task}); give exactly one per turn"
-        )
-    parts = {"component " + part: value for part, value in score.components.items()} | {"outcome": score.outcome}
-    parts |= {f"reward of turn {k}": value for k, value in enumerate(turns or ())}
-    bad = [f"{part} is {value}" for part, value in parts.items() if not math.isfinite(value)]
-    if bad:
-        raise ValueError(
-            f"{name} scored task {episode.task} of member {episode.member} with a number that is not finite: "
-            f"{', '.join(bad)}; a reward is finite, so look at what this part divides by or takes a logarithm of"
-        )
     components = {part: float(value) for part, value in score.components.items()}
     return Score(float(score.outcome), None if turns is None else tuple(map(float, turns)), components)
 

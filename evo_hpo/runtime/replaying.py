@@ -48,7 +48,7 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Replaying:
         raise UserError(f"replicas={replicas[-1]} is no number of agents; write, say, replicas=5")
     count = int(replicas[-1]) if replicas else REPLICAS
     stored = stored_config(run)
-    provenance = dict.fromkeys(_keys(stored), f"{run}/config.yaml")
+    provenance = dict.fromkeys(dict(leaves(stored)), f"{run}/config.yaml")
     values = copy.deepcopy(stored)
     values["name"] = f"{stored.get('name', run.name)}-replay"
     values["seed"] = int(stored.get("seed", 0)) + 1
@@ -114,13 +114,6 @@ def _schedule(run: Path) -> dict[str, list[dict[str, Any]]]:
             f"nothing evolved in {run}, so its schedule is its config: replay a run with an evolution.space"
         )
     return dict(by_stage)
-
-
-def _keys(tree: Mapping[str, Any], above: str = "") -> list[str]:
-    found = []
-    for name, value in tree.items():
-        found += _keys(value, f"{above}{name}.") if isinstance(value, Mapping) else [f"{above}{name}"]
-    return found
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -74,13 +74,15 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
             "values": progress.values,
             "parents": [fates[m].parent for m in stay],
             "events": [fates[m].event for m in stay],
-            "fitness": [_number(rate) for rate in rates],
-            "results": [[_number(result) for result in one.results] for one in fitness],
+            "fitness": [finite_or_none(rate) for rate in rates],
+            "results": [[finite_or_none(result) for result in one.results] for one in fitness],
         }
     )
     progress.slots = [slots[m] for m in stay]
     progress.values = {name: [after[m][name] for m in stay] for name in progress.values}
-    progress.fitness = [[_number(rates[m]), _number(fitness[m].low), _number(fitness[m].high)] for m in stay]
+    progress.fitness = [
+        [finite_or_none(rates[m]), finite_or_none(fitness[m].low), finite_or_none(fitness[m].high)] for m in stay
+    ]
     if selects:
         progress.condemned = {}
     checksums = dict(zip(stay, training.checksums(), strict=True))
@@ -142,7 +144,8 @@ def _past(entry: dict[str, Any]) -> Past:
     )
 
 
-def _number(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
+    """As JSON can hold it."""
     return value if math.isfinite(value) else None
 
 

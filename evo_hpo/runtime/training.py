@@ -35,7 +35,7 @@ from evo_hpo.runtime.metrics import contradictions, episode_metrics, turn_outcom
 from evo_hpo.runtime.plan import estimated
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
-from evo_hpo.runtime.selection import evolve, first_values
+from evo_hpo.runtime.selection import evolve, finite_or_none, first_values
 from evo_hpo.runtime.tasks import Tasks
 from evo_hpo.tracking.alarms import REPLACEABLE, Watch
 from evo_hpo.tracking.core import Alarm, GenerationRecord, MemberUpdate, Trackers, UpdateRecord
@@ -414,7 +414,7 @@ class Training:
             "members": [
                 _interval(of_member[m][0]) | {"member": self.policy.slots[m]} for m in sorted(of_member) if others
             ],
-            "gain": _number(
+            "gain": finite_or_none(
                 final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)
             ),
             "final_tasks": self.measure.final_size,
@@ -460,12 +460,8 @@ class Training:
 
 def _interval(success: Success) -> dict[str, Any]:
     return {
-        "success": _number(success.rate),
-        "low": _number(success.low),
-        "high": _number(success.high),
+        "success": finite_or_none(success.rate),
+        "low": finite_or_none(success.low),
+        "high": finite_or_none(success.high),
         "episodes": success.episodes,
     }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

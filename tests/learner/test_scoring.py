@@ -38,10 +38,10 @@ def episodes() -> list[Episode]:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (Score(math.nan), "Said scored task 10 of member 0 .*outcome is nan"),
-        (Score(1.0, components={"tone": math.inf}), "component tone is inf"),
-        (Score(1.0, (0.0, math.nan)), "reward of turn 1 is nan"),
-        (Score(1.0, (0.0,)), "gave 1 turn rewards to an episode of 2 turns .task 10.; give exactly one per turn"),
+        (Score(math.nan), "Said gave task 10 of member 0 outcome nan; a reward is finite"),
+        (Score(1.0, components={"tone": math.inf}), "component tone inf"),
+        (Score(1.0, (0.0, math.nan)), "reward of turn 1 nan"),
+        (Score(1.0, (0.0,)), "1 turn rewards for 2 turns; give exactly one per turn"),
     ],
 )
 def test_a_score_with_a_hole_is_refused_by_the_part_that_has_it(given: Score, sentence: str) -> None:
