@@ -18,7 +18,7 @@ from typing import Any
 
 from envs.core import Episode, StopReason, Turn
 from evo_hpo.config.errors import UserError
-from evo_hpo.policy.chat import ChatFormat
+from evo_hpo.policy.chat import ChatFormat, encodable
 from evo_hpo.policy.noise import key
 
 ROLES = ("system", "user", "assistant")
@@ -257,11 +257,13 @@ def _divided(prompt: Any, chosen: Any, rejected: Any) -> tuple[tuple[Message, ..
                 "an answer that is a plain string takes a prompt and another answer that are; write all three as "
                 "strings, or all as lists of messages"
             )
-        return (Message("user", _text(prompt)),), *((Message("assistant", _text(s)),) for s in (chosen, rejected))
+        return (Message("user", encodable(prompt)),), *(
+            (Message("assistant", encodable(s)),) for s in (chosen, rejected)
+        )
     sides = _messages(chosen, "chosen"), _messages(rejected, "rejected")
     if isinstance(prompt, str):
         if all(side[0].role == "assistant" for side in sides):
-            return (Message("user", _text(prompt)),), *sides
+            return (Message("user", encodable(prompt)),), *sides
         prompt = None  # the whole conversation is there; the string repeats a part of it (as UltraFeedback has it)
     if prompt is not None and not isinstance(prompt, list):
         raise ValueError(f"prompt is {_kind(prompt)}; write a list of messages or a string, or leave it out")
@@ -297,7 +299,7 @@ def _messages(value: Any, name: str) -> tuple[Message, ...]:
             raise ValueError(f"{place} has {_kind(item.get('content'))} as content; write a string")
         if item.get("tool_calls"):
             raise ValueError(f"{place} has tool_calls, which are not read; write the call into content")
-        messages.append(Message(role, _text(item["content"])))
+        messages.append(Message(role, encodable(item["content"])))
     return tuple(messages)
 
 
@@ -310,11 +312,6 @@ def _check_order(messages: Sequence[Message], name: str) -> None:
             raise ValueError(f"{name} begins with the assistant, which answers nothing; write a user message before it")
         if message.role == "assistant" and before is not None and before.role == "assistant":
             raise ValueError(f"{name} has two assistant messages in a row; join them, or write what came between")
-
-
-def _text(text: str) -> str:
-    """`text` with lone surrogates replaced, which no tokenizer takes; `rollout.runner` does the same."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _kind(value: Any) -> str:

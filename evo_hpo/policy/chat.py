@@ -116,3 +116,8 @@ class ChatFormat:
             "the chat template has no end-of-turn token after an assistant message, so a sampled action would have no "
             "end; give a template with model.chat_template"
         )
+
+
+def encodable(text: str) -> str:
+    """`text` with lone surrogates (a broken file name, say) replaced: no tokenizer and no file takes them."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from envs.core import Environment, Episode, Step, StopReason, Turn
-from evo_hpo.policy.chat import ChatFormat
+from evo_hpo.policy.chat import ChatFormat, encodable
 from evo_hpo.rollout.pool import EnvironmentPool, Outcome
 from evo_hpo.rollout.sampler import Action, Request, Sampler
 
@@ -105,9 +105,9 @@ def _admit(
         if _failed(one, outcome):
             continue
         observation, text, one.episode.answer = outcome.value
-        one.episode.instructions = _encodable(text)
-        one.observation = _encodable(observation)
-        one.ids = chat.first(one.observation, _encodable(text) if instructions else "")
+        one.episode.instructions = encodable(text)
+        one.observation = encodable(observation)
+        one.ids = chat.first(one.observation, encodable(text) if instructions else "")
     return started
 
 
@@ -147,15 +147,10 @@ def _record(one: _Running, action: Action, text: str, outcome: Outcome, chat: Ch
         one.episode.stop, one.episode.success = StopReason.TERMINATED, step.success
     elif len(one.episode.turns) >= one.environment.max_turns:
         one.episode.stop = StopReason.TURN_LIMIT
-    one.observation = _encodable(step.observation)
+    one.observation = encodable(step.observation)
     if one.episode.stop is not None:
         one.episode.final_observation = one.observation
         return
     # a truncated action is closed for it: the stop token is then part of what is fed, and not trained
     closing = [chat.stop_id] if action.truncated else []
     one.ids = closing + chat.following(one.observation)
-
-
-def _encodable(text: str) -> str:
-    """`text` with lone surrogates (a broken file name, say) replaced: no tokenizer and no file takes them."""
-    return text.encode("utf-8", "replace").decode("utf-8")
