@@ -31,11 +31,13 @@ def test_a_margin_asks_for_more_and_centering_for_scores_near_zero() -> None:
     assert_close(model(center=0.01).losses(SCORES, PAIRS)[0].mean(), 0.605205)
 
 
-def test_each_member_has_its_own_margin() -> None:
+def test_each_member_has_its_own_margin_and_centering() -> None:
     turns = turn_table([[1.0], [0.0], [1.0], [0.0]], groups=[0, 0, 1, 1], members=[0, 0, 1, 1])
     score_K = torch.tensor([1.2, 0.2, 1.2, 0.2])
-    both = RewardModel(optimizer=ADAM, data="", batch=4, margin=torch.tensor([0.0, 0.5]), center=0.0)  # type: ignore[arg-type]
-    apart = [model(margin).losses(score_K[:2], turn_table([[1.0], [0.0]], groups=[0, 0]))[0] for margin in (0.0, 0.5)]
+    margin_N, center_N = torch.tensor([0.0, 0.5]), torch.tensor([0.3, 0.1])
+    both = RewardModel(optimizer=ADAM, data="", batch=4, margin=margin_N, center=center_N)  # type: ignore[arg-type]
+    alone = turn_table([[1.0], [0.0]], groups=[0, 0])
+    apart = [model(*own).losses(score_K[:2], alone)[0] for own in ((0.0, 0.3), (0.5, 0.1))]
     assert_close(both.losses(score_K, turns)[0], torch.cat(apart))
 
 

@@ -80,6 +80,30 @@ def test_a_scorer_learns_which_is_better_and_the_policy_stays(algorithm: ScorerA
     assert torch.equal(learner.policy.block.data, before)
 
 
+@pytest.mark.parametrize("algorithm", MODELS, ids=lambda a: a.kind)
+def test_an_update_says_how_good_the_scorer_was_before_its_step(algorithm: ScorerAlgorithm) -> None:
+    learner, batch = trained(algorithm, [0, 1], updates=20), batch_of(material(0, 1), 2, CPU)
+    score_K = scores(learner.passes, batch)
+    better_Q, worse_Q, member_Q = algorithm.ranked(score_K, batch.turns)
+    metrics = learner.update(batch, algorithm, Sampling.same(2, 1.0), 20)
+    for member in range(2):
+        mine_Q = member_Q == member
+        assert metrics["compared"][member] == mine_Q.sum()
+        torch.testing.assert_close(metrics["accuracy"][member], (better_Q > worse_Q)[mine_Q].float().mean())
+        torch.testing.assert_close(metrics["margin"][member], (better_Q - worse_Q)[mine_Q].mean())
+        torch.testing.assert_close(metrics["score"][member], score_K[batch.turns.member_K == member].mean())
+    assert metrics["accuracy"].min() > 0.5
+
+
+@pytest.mark.parametrize("algorithm", MODELS, ids=lambda a: a.kind)
+def test_a_member_with_nothing_to_compare_stays_as_it_is_and_is_not_called_broken(algorithm: ScorerAlgorithm) -> None:
+    learner = trained(algorithm, [0, 1])
+    before = block(learner).clone()
+    metrics = learner.update(batch_of(material(0), 2, CPU), algorithm, Sampling.same(2, 1.0), 3)
+    assert metrics["finite"].tolist() == [1.0, 1.0] and metrics["compared"][1] == 0
+    assert torch.equal(block(learner)[1], before[1]) and not torch.equal(block(learner)[0], before[0])
+
+
 def test_the_first_step_has_the_gradient_of_the_loss() -> None:
     """With a head of 0 only the head has a gradient: the mean over pairs of (P(c > r) - 1) * (h_c - h_r)."""
     unclipped = replace(ADAM, max_grad_norm=1e9)

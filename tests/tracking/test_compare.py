@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,18 @@ def test_runs_that_differ_in_seed_and_name_are_repeats(arms: list[Arm]) -> None:
     assert arms[0].successes == pytest.approx([0.6, 0.61, 0.62, 0.63, 0.64, 0.65])
 
 
+def test_where_and_how_fast_a_run_was_made_is_no_setting(tmp_path: Path) -> None:
+    folders = [run_folder(tmp_path / d, 0, 0.5, [0.4], device=d, tracker={"episodes": n}) for n, d in enumerate("ab")]
+    assert [(arm.label, len(arm.runs)) for arm in arms_of(folders)] == [("all runs", 2)]
+
+
+def test_settings_that_differ_in_more_than_a_label_holds_are_still_told_apart(tmp_path: Path) -> None:
+    settings = [(1, 1, 1, 1), (2, 2, 2, 1), (1, 1, 1, 2)]
+    folders = [run_folder(tmp_path / f"r{s}", 0, 0.5, [0.4], **dict(zip("abcd", s, strict=True))) for s in settings]
+    labels = [arm.label for arm in arms_of(folders)]
+    assert len(set(labels)) == 3 and labels[1] == "a=2, b=2, c=2"
+
+
 def test_at_equal_budget_a_run_is_worth_what_it_had_reached_by_then(arms: list[Arm]) -> None:
     spent = common_budget(arms, "policy_tokens")
     assert spent == 150  # the others ended there
@@ -82,6 +95,8 @@ def test_the_probability_of_improvement_counts_pairs_of_runs() -> None:
     assert improvement([3.0, 1.0], [2.0, 1.0]).value == (1 + 1 + 0 + 0.5) / 4
     sure = improvement([2.0] * 5, [1.0] * 5)
     assert (sure.value, sure.low, sure.high) == (1.0, 1.0, 1.0)
+    for few in (improvement([2.0] * 5, [1.0] * 4), improvement([2.0] * 4, [1.0] * 5)):
+        assert few == Estimate(1.0)
 
 
 def test_few_runs_are_shown_as_points() -> None:
@@ -95,7 +110,10 @@ def test_the_table_says_what_was_spent_and_how_sure_the_difference_is(arms: list
     assert first["sampled tokens"] == "300" and second["sampled tokens"] == "150"
     assert first["P(better)"] == "" and second["P(better)"].startswith("0.000 [0.000")
     few = [Arm(arm.label, arm.runs[:2]) for arm in arms]
-    assert rows(few, "policy_tokens")[1]["P(better)"] == "too few runs"
+    for pair in (few, [few[0], arms[1]], [arms[0], few[1]]):
+        assert rows(pair, "policy_tokens")[1]["P(better)"] == "too few runs"
+    mixed = [Arm("both", [arms[0].runs[0], arms[1].runs[0]])]
+    assert rows(mixed, "policy_tokens")[0]["sampled tokens"] == "150 to 300"
 
 
 def test_the_command_prints_and_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,6 +124,14 @@ def test_the_command_prints_and_writes_a_page(tmp_path: Path, capsys: pytest.Cap
     assert "all runs" in said and "0.500 0.500" in said and str(page) in said
     text = page.read_text()
     assert "<script" not in text and "Best fitness by sampled tokens" in text and "r1" in text
+
+
+def test_a_curve_spans_what_all_runs_of_its_setting_have_spent(tmp_path: Path) -> None:
+    folders = [run_folder(tmp_path / "a", 0, 0.5, [0.2, 0.4, 0.6]), run_folder(tmp_path / "b", 1, 0.5, [0.8, 0.9], 125)]
+    text = write_comparison(arms_of(folders), "policy_tokens", tmp_path / "page.html").read_text()
+    [chart] = re.findall("Best fitness by sampled tokens</figcaption>(.*?)</svg>", text)
+    ticks = [int(tick) for tick in re.findall(r'text-anchor="middle">(\d+)<', chart)]
+    assert ticks == [150, 200, 250]  # from 125, where the second has its first generation, to its end
 
 
 def test_what_a_name_holds_stays_inert(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ def test_nobody_takes_over_where_nobody_is_copied() -> None:
 
 def test_who_begins_anew_founds_a_line_and_who_retires_ends_one() -> None:
     assert descent(generation(0, 0, 0, 0, m2="restarted")).lines == [2]
+    left = [*generation(0, 0, 0), *generation(1, 0, 1, m0="restarted")]  # the line that began in its slot lives on in 1
+    assert descent(left).lines == [1, 2]
     told = descent([*generation(0, 0, 1, 2, m2="retired"), *generation(1, 0, 0)])
     assert told.lines == [2, 1] and told.takeover == 2
 
