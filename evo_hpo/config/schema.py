@@ -96,6 +96,14 @@ class EvolutionConfig:
     spread: bool  # draw the first hyperparameters from the space (member 0 keeps the config's own values)
 
 
+Control = Literal["independent", "selection_only", "mutation_only", "single"]  # what each is: runtime/controls.py
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    controls: list[Control | Literal["all"]]  # run as soon as the run itself is finished, and compared with it
+
+
 @dataclass(frozen=True)
 class TrackerConfig:
     console: Literal["auto", "live", "lines", "off"]
@@ -154,6 +162,7 @@ class Config:
     budget: BudgetConfig
     learner: LearnerConfig
     evolution: EvolutionConfig
+    sweep: SweepConfig
     tracker: TrackerConfig
     pipeline: PipelineConfig
     checkpoint: CheckpointConfig
