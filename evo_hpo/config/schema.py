@@ -101,7 +101,7 @@ Control = Literal["independent", "selection_only", "mutation_only", "single"]  #
 
 @dataclass(frozen=True)
 class SweepConfig:
-    controls: list[Control | Literal["all"]]  # run as soon as the run itself is finished, and compared with it
+    controls: list[Literal[Control, "all"]]  # run as soon as the run itself is finished, and compared with it
 
 
 @dataclass(frozen=True)
