@@ -103,10 +103,20 @@ def _job(tree: DictConfig) -> dict[str, Any]:
     from evo_hpo.runtime.run import run
 
     try:
-        return run(config, composed.values, folder)
+        result = run(config, composed.values, folder)
     except UserError:
         _remove_empty(folder)
         raise
+    _asked_controls(folder)
+    return result
+
+
+def _asked_controls(folder: Path) -> None:
+    """What the finished run in `folder` asked for with `sweep.controls`."""
+    from evo_hpo.runtime.controls import asked_in, run_controls
+
+    if asked := asked_in(folder):
+        print(run_controls(asked))
 
 
 def _remove_empty(folder: Path) -> None:
@@ -136,7 +146,9 @@ def _check(options: Namespace) -> None:
     for overrides in jobs:
         composed = compose(overrides, extra)
         if options.cfg is None:
-            build(composed.values, composed.provenance, composed.choices)
+            config = build(composed.values, composed.provenance, composed.choices)
+            if config.sweep.controls:
+                _require_one_process("sweep.controls")
             _check_writable(composed.folder)
 
 
@@ -165,9 +177,13 @@ def _follow(options: Namespace) -> None:
 
 def _resume(run: Path, overrides: list[str]) -> None:
     _require_run("resume", run, overrides)
+    from evo_hpo.runtime.resuming import asked_for
     from evo_hpo.runtime.run import resume
 
+    if asked_for(run, overrides).config.sweep.controls:
+        _require_one_process("sweep.controls")
     resume(run, overrides)
+    _asked_controls(run)
 
 
 def _replay(run: Path, overrides: list[str]) -> None:

@@ -13,6 +13,7 @@ from envs.core import Environment, Feature
 from evo_hpo.config.alternatives import fitting_options
 from evo_hpo.config.facts import Facts, Violation
 from evo_hpo.config.legal_space import space_is_legal
+from evo_hpo.config.schema import Config
 
 
 def violations(facts: Facts) -> list[str]:
@@ -176,13 +177,30 @@ def _stale_episodes_have_a_ratio(facts: Facts) -> Iterator[Violation]:
 
 def _replacing_has_a_next_selection(facts: Facts) -> Iterator[Violation]:
     config = facts.config
-    several = config.evolution.population > 1 and config.evolution.strategy.evolves
-    evolves = several and any(stage.evolve for stage in config.pipeline.stages.values())
-    if config.on_alarm == "replace" and not evolves:
+    if config.on_alarm == "replace" and not _someone_is_selected(config):
         yield Violation(
             "on_alarm=replace makes a member lose the next selection, and in this run nobody is selected",
             "write on_alarm=warn or on_alarm=stop, or evolution=truncation",
         )
+
+
+def _someone_is_selected(config: Config) -> bool:
+    evolution, stages = config.evolution, config.pipeline.stages.values()
+    return evolution.population > 1 and evolution.strategy.evolves and any(stage.evolve for stage in stages)
+
+
+def _controls_have_something_to_control_for(facts: Facts) -> Iterator[Violation]:
+    config = facts.config
+    if not config.sweep.controls:
+        return
+    asked, leave = f"sweep.controls asks for {', '.join(config.sweep.controls)}", "write sweep.controls=[]"
+    if not _someone_is_selected(config):
+        yield Violation(
+            f"{asked}, and in this run nobody is selected, so there is no evolution to control for",
+            f"{leave}, or let a population evolve (evolution=gated)",
+        )
+    if all(algorithm.learns_from == "pairs" for algorithm in facts.algorithms.values()):
+        yield Violation(f"{asked}, which get as many sampled tokens as the run, and nothing is sampled in it", leave)
 
 
 def _who_counts_generations_is_asked_after_each(facts: Facts) -> Iterator[Violation]:
@@ -330,6 +348,7 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "a scorer is trained in a run of its own": _scorers_are_trained_alone,
     "stale episodes have a ratio": _stale_episodes_have_a_ratio,
     "who is to be replaced can be": _replacing_has_a_next_selection,
+    "controls have an evolution to control for": _controls_have_something_to_control_for,
     "who counts generations is asked after each": _who_counts_generations_is_asked_after_each,
     "groups are large enough for the estimator": _groups_are_large_enough,
     "groups stay large enough where their size evolves": _groups_stay_large_enough,

@@ -11,13 +11,14 @@ from typing import Any
 from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import write
+from evo_hpo.config.schema import Control
 from evo_hpo.runtime.resuming import merged_with, stored_config
 from evo_hpo.runtime.run import RESULT, resume, run
 from evo_hpo.tracking.compare import arms_of, print_table, write_comparison
 from evo_hpo.tracking.jsonl import METRICS, read_jsonl
 
 CONTROLS = "controls"  # folder of the controls in that of the run
-ARMS = {
+ARMS: dict[Control, str] = {
     "independent": "as many members that never meet",
     "selection_only": "selection as in the run, no mutation",
     "mutation_only": "mutation of those who would have been replaced, no selection",
@@ -30,7 +31,7 @@ class Asked:
     """Which controls of which run."""
 
     of: Path
-    arms: list[str]
+    arms: list[Control]
     overrides: list[str]
 
 
@@ -43,8 +44,8 @@ def asked_for(of: Path, overrides: Sequence[str]) -> Asked:
         UserError: the run is not finished or had one member, or there is no such control.
     """
     chosen = [line.partition("=")[2] for line in overrides if line.startswith("arms=")]
-    arms = chosen[-1].strip("[]").split(",") if chosen else list(ARMS)
-    if unknown := [arm for arm in arms if arm not in ARMS]:
+    names = chosen[-1].strip("[]").split(",") if chosen else list(ARMS)
+    if unknown := [name for name in names if name not in ARMS]:
         raise UserError(f"there is no control {unknown[0]!r}; write arms={','.join(ARMS)}, or some of them")
     if not (of / RESULT).is_file():
         raise UserError(
@@ -54,11 +55,21 @@ def asked_for(of: Path, overrides: Sequence[str]) -> Asked:
         raise UserError(f"{of} trained one member, so there is no evolution to control for")
     if _spent(of) == 0:
         raise UserError(f"nothing was sampled in {of}, so there is no budget of tokens to give to controls")
-    return Asked(of, arms, [line for line in overrides if not line.startswith("arms=")])
+    others = [line for line in overrides if not line.startswith("arms=")]
+    return Asked(of, [arm for arm in ARMS if arm in names], others)
+
+
+def asked_in(of: Path) -> Asked | None:
+    """The controls that the finished run in the folder `of` asked for itself (`sweep.controls`), if any."""
+    names = stored_config(of)["sweep"]["controls"]
+    arms = list(ARMS) if "all" in names else names
+    return asked_for(of, [f"arms={','.join(arms)}"]) if arms else None
 
 
 def run_controls(asked: Asked) -> Path:
     """Run what is not finished yet, print the comparison and return its page."""
+    again = " ".join([f"controls={asked.of}", f"arms={','.join(asked.arms)}", *asked.overrides])
+    print(f"where this is cut short, it goes on with: python launch.py {again}", flush=True)
     for arm in asked.arms:
         folder = asked.of / CONTROLS / arm
         if (folder / RESULT).is_file():
@@ -75,18 +86,17 @@ def run_controls(asked: Asked) -> Path:
         write(folder, resolved, provenance)
         run(config, resolved, folder)
     compared = arms_of([asked.of, *(asked.of / CONTROLS / arm for arm in asked.arms)])
-    for one in compared:
-        control = one.runs[0].folder.name
-        one.label = ARMS[control] if one.runs[0].folder != asked.of else "the run itself"
+    for one, label in zip(compared, ["the run itself", *(ARMS[arm] for arm in asked.arms)], strict=True):
+        one.label = label
     print_table(compared, "policy_tokens")
     return write_comparison(compared, "policy_tokens", asked.of / "controls.html")
 
 
-def control_values(of: Path, arm: str) -> dict[str, Any]:
+def control_values(of: Path, arm: Control) -> dict[str, Any]:
     """The config of one control: that of the run with what it spent until its last generation as the budget."""
     values = copy.deepcopy(stored_config(of))
     evolution, name = values["evolution"], values.get("name", of.name)
-    values["name"] = f"{name}-{arm}"
+    values["name"], values["sweep"] = f"{name}-{arm}", {"controls": []}
     values["budget"] = dict.fromkeys(values.get("budget", {})) | {"policy_tokens": _spent(of)}
     if values.get("on_alarm") == "replace":
         values["on_alarm"] = "warn"

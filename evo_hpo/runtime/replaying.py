@@ -21,7 +21,8 @@ from evo_hpo.evolution.strategies.replay import ARMS
 from evo_hpo.runtime.resuming import merged_with, stored_config
 from evo_hpo.runtime.run import RESULT, SCHEDULE
 
-OWN = ("name", "seed", "run_dir", "on_alarm", "evaluation.everyone", "evolution.", "tracker.")  # may differ in a replay
+# What may differ in a replay.
+OWN = ("name", "seed", "run_dir", "on_alarm", "evaluation.everyone", "evolution.", "sweep.", "tracker.")
 REPLICAS = 3  # agents of each arm; below five they are shown as points
 
 
@@ -53,7 +54,7 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Replaying:
     values["name"] = f"{stored.get('name', run.name)}-replay"
     values["seed"] = int(stored.get("seed", 0)) + 1
     values["evaluation"]["everyone"] = True
-    values["on_alarm"] = "warn"
+    values["on_alarm"], values["sweep"] = "warn", {"controls": []}
     values["evolution"] |= {
         "population": count * len(ARMS),
         "spread": False,

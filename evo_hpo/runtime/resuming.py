@@ -133,7 +133,7 @@ def refuse_differences(before: Mapping[str, Any], now: Mapping[str, Any], run: P
 
 
 def _changeable(name: str) -> bool:
-    if name in CHANGEABLE or name.startswith(("tracker.", "checkpoint.", "budget.")):
+    if name in CHANGEABLE or name.startswith(("tracker.", "checkpoint.", "budget.", "sweep.")):
         return True
     parts = name.split(".")
     if parts[0] == "reward" and parts[-2] == "client" and parts[-1] in OF_JUDGES:

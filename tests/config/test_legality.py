@@ -56,6 +56,24 @@ def test_components_that_the_reward_does_not_give() -> None:
     )
 
 
+def test_controls_of_a_run_in_which_there_is_nothing_to_control_for() -> None:
+    lone = "sweep.controls asks for single, and in this run nobody is selected, so there is no evolution to control for"
+    for nobody in (["evolution=none"], ["evolution=gated", "evolution.population=1"], ["evolution=random"]):
+        [sentence] = refusals(*nobody, "sweep.controls=[single]")
+        assert sentence == f"{lone}; write sweep.controls=[], or let a population evolve (evolution=gated)"
+    scorer = ["algorithm=reward_model", "algorithm.data=pairs.jsonl"]
+    [sentence] = refusals("evolution=gated", *scorer, "sweep.controls=[all]")
+    assert "and nothing is sampled in it; write sweep.controls=[]" in sentence
+    loaded("evolution=gated", "sweep.controls=[single,all]")
+
+
+def test_a_control_that_does_not_exist() -> None:
+    [sentence] = refusals("evolution=gated", "sweep.controls=[luck]")
+    assert sentence.startswith(
+        "sweep.controls.0 must be one of independent, selection_only, mutation_only, single, all, not 'luck'"
+    )
+
+
 def test_scores_that_compare_within_a_group_leave_it() -> None:
     with plugins_on_path():
         relative = ["plugins=[toy_parts]", "reward._target_=toy_parts.Ranking", "granularity=sparse"]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from evo_hpo.cli.launch import main
 from evo_hpo.config.errors import UserError
-from evo_hpo.config.schema import Dimension
+from evo_hpo.config.schema import Control, Dimension
 from evo_hpo.evolution.strategies import TPE, MutationOnly, SelectionOnly, Standing, Truncation
-from evo_hpo.runtime.controls import ARMS, CONTROLS, asked_for, control_values, run_controls
-from tests.runtime.support import started
+from evo_hpo.runtime.controls import ARMS, CONTROLS, asked_for, asked_in, control_values, run_controls
+from tests.runtime.support import quick, started, stored
 
 TRUNCATION = Truncation(quantile=0.5, elites=1, resample=1.0, mutated_keys=0)
 
@@ -77,6 +79,56 @@ def test_a_control_that_is_none_and_a_run_that_is_not_finished_are_refused(run: 
     started(tmp_path / "lone", "evolution=none", "evolution.population=1")
     with pytest.raises(UserError, match="trained one member"):
         asked_for(tmp_path / "lone", [])
+
+
+def test_every_control_can_be_asked_for_in_the_config() -> None:
+    assert list(ARMS) == list(get_args(Control))
+
+
+def test_a_run_of_a_sweep_and_of_a_multirun_gets_the_controls_that_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["launch.py"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    asked = ["sweep=guess_number_rloo", "sweep.controls=[single,independent]"]
+    assert main(["-m", *quick(*asked, "pipeline.stages.train.generations=2")]) == 0
+    [folder] = (tmp_path / "runs").glob("*/0_*")
+    assert sorted(path.name for path in (folder / CONTROLS).iterdir()) == ["independent", "single"]
+    for arm in ("independent", "single"):
+        assert (folder / CONTROLS / arm / "result.json").is_file()
+        assert stored(folder / CONTROLS / arm)["sweep"] == {"controls": []}
+    said = capsys.readouterr().out
+    assert said.index("the run itself") > said.index("control single") and (folder / "controls.html").is_file()
+
+
+def test_a_resumed_run_gets_the_controls_that_it_asked_for(tmp_path: Path) -> None:
+    started(tmp_path / "run", "evolution.population=2", "sweep.controls=[all]", "pipeline.stages.train.generations=1")
+    (tmp_path / "run" / "result.json").unlink()
+    assert main([f"resume={tmp_path / 'run'}", "sweep.controls=[single]"]) == 0
+    assert [path.name for path in (tmp_path / "run" / CONTROLS).iterdir()] == ["single"]
+
+
+def test_all_stands_for_every_control(run: Path) -> None:
+    assert asked_in(run) is None
+    config = run / "config.yaml"
+    text = config.read_text()
+    config.write_text(text.replace("controls: []", "controls: [all]"))
+    try:
+        asked = asked_in(run)
+    finally:
+        config.write_text(text)
+    assert asked is not None and asked.arms == list(ARMS)
+
+
+def test_controls_start_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(quick("sweep.controls=[single]")) == 2
+    assert "sweep.controls= works in one process" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_halves_of_a_search_that_begins_anew_are_to_begin_anew_and_to_take_what_was_suggested() -> None:

@@ -21,7 +21,7 @@ from tests.runtime.support import started, stored
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("original") / "run"
-    started(folder, "evolution.population=4")
+    started(folder, "evolution.population=4", "sweep.controls=[all]")  # of which a replay asks for none
     return folder
 
 
@@ -64,7 +64,7 @@ def test_the_arms_are_told_apart_by_slot() -> None:
 
 def test_a_schedule_that_is_shorter_than_the_run_ends_with_its_last_values() -> None:
     strategy = Replay(of="", schedule={"train": [{"a": 1.0}, {"a": 2.0}]})
-    assert strategy.begin([{"a": 9.0}] * 2, [0, 1], {}, "train") == [{"a": 1.0}, {"a": 2.0}]
+    assert strategy.begin([{"a": 9.0}] * 2, [0, 1], "train") == [{"a": 1.0}, {"a": 2.0}]
     import numpy as np
 
     standing = Standing.of([0.1, 0.2], generation=5, values=[{"a": 2.0}, {"a": 2.0}])

@@ -12,7 +12,7 @@ from evo_hpo.config.provenance import leaves
 from evo_hpo.tracking.report.data import RunData, load, number, rate
 
 REPEATS = ("seed", "name", "run_dir")  # keys in which repeats of one setting may differ
-SILENT = ("tracker.", "checkpoint.", "device", "threads", "learner.", "plugins", "rollout.threads")
+SILENT = ("tracker.", "checkpoint.", "sweep.", "device", "threads", "learner.", "plugins", "rollout.threads")
 BUDGETS = {"policy_tokens": "sampled tokens", "environment_turns": "environment turns", "seconds": "seconds"}
 SHOWN = 3  # differing keys that make up a label
 
