@@ -177,14 +177,15 @@ def _stale_episodes_have_a_ratio(facts: Facts) -> Iterator[Violation]:
 
 def _replacing_has_a_next_selection(facts: Facts) -> Iterator[Violation]:
     config = facts.config
-    if config.on_alarm == "replace" and not _someone_is_selected(config):
+    if config.on_alarm == "replace" and not someone_is_selected(config):
         yield Violation(
             "on_alarm=replace makes a member lose the next selection, and in this run nobody is selected",
             "write on_alarm=warn or on_alarm=stop, or evolution=truncation",
         )
 
 
-def _someone_is_selected(config: Config) -> bool:
+def someone_is_selected(config: Config) -> bool:
+    """Whether members can take each other's places in any stage."""
     evolution, stages = config.evolution, config.pipeline.stages.values()
     return evolution.population > 1 and evolution.strategy.evolves and any(stage.evolve for stage in stages)
 
@@ -194,7 +195,7 @@ def _controls_have_something_to_control_for(facts: Facts) -> Iterator[Violation]
     if not config.sweep.controls:
         return
     asked, leave = f"sweep.controls asks for {', '.join(config.sweep.controls)}", "write sweep.controls=[]"
-    if not _someone_is_selected(config):
+    if not someone_is_selected(config):
         yield Violation(
             f"{asked}, and in this run nobody is selected, so there is no evolution to control for",
             f"{leave}, or let a population evolve (evolution=gated)",

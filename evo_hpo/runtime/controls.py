@@ -10,6 +10,7 @@ from typing import Any
 
 from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
+from evo_hpo.config.legality import someone_is_selected
 from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Control
 from evo_hpo.runtime.resuming import merged_with, stored_config
@@ -41,7 +42,7 @@ def asked_for(of: Path, overrides: Sequence[str]) -> Asked:
     Args:
         overrides: `arms=independent,single` for some of them, and `key=value` for single keys of the config.
     Raises:
-        UserError: the run is not finished or had one member, or there is no such control.
+        UserError: the run is not finished or selected nobody, or there is no such control.
     """
     chosen = [line.partition("=")[2] for line in overrides if line.startswith("arms=")]
     names = chosen[-1].strip("[]").split(",") if chosen else list(ARMS)
@@ -51,8 +52,8 @@ def asked_for(of: Path, overrides: Sequence[str]) -> Asked:
         raise UserError(
             f"{of} is not finished, so what its controls may spend is not known; resume={of} goes on with it"
         )
-    if int(stored_config(of)["evolution"]["population"]) < 2:
-        raise UserError(f"{of} trained one member, so there is no evolution to control for")
+    if not someone_is_selected(build(stored_config(of))):
+        raise UserError(f"nobody was selected in {of}, so there is no evolution to control for")
     if _spent(of) == 0:
         raise UserError(f"nothing was sampled in {of}, so there is no budget of tokens to give to controls")
     others = [line for line in overrides if not line.startswith("arms=")]
@@ -108,10 +109,23 @@ def control_values(of: Path, arm: Control) -> dict[str, Any]:
         target = {"selection_only": "SelectionOnly", "mutation_only": "MutationOnly"}[arm]
         evolution["strategy"] = {"_target_": f"{package}.{target}", "of": strategy}
     if arm == "single":
-        for stage in values["pipeline"]["stages"].values():
-            stage["generations"] = int(stage["generations"]) * int(evolution["population"])
+        _give_to_one(values["pipeline"], int(evolution["population"]))
         evolution["population"], evolution["spread"] = 1, False
     return values
+
+
+def _give_to_one(pipeline: dict[str, Any], members: int) -> None:
+    """The generations of all to one member, in the stages that evolve.
+
+    Others, such as the cloning of an expert, it goes through as every member did. What they cost the other members is
+    left to the last stage, where a generation costs no less, so that the budget ends it.
+    """
+    stages = [pipeline["stages"][name] for name in pipeline["order"]]
+    spared = sum((members - 1) * stage["generations"] for stage in stages if not stage["evolve"])
+    for stage in stages:
+        stage["generations"] *= members if stage["evolve"] else 1
+    if stages[-1]["evolve"]:
+        stages[-1]["generations"] += spared
 
 
 def _spent(of: Path) -> int:

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from evo_hpo.cli.launch import main
+from evo_hpo.config.compose import compose
 from evo_hpo.config.errors import UserError
+from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Control, Dimension
 from evo_hpo.evolution.strategies import TPE, MutationOnly, SelectionOnly, Standing, Truncation
 from evo_hpo.runtime.controls import ARMS, CONTROLS, asked_for, asked_in, control_values, run_controls
@@ -71,14 +73,32 @@ def test_one_member_gets_the_generations_of_all(run: Path) -> None:
     assert values["budget"]["policy_tokens"] == spent(run)
 
 
+def test_one_member_goes_once_through_a_stage_that_does_not_evolve_and_has_the_rest_for_the_others(
+    tmp_path: Path,
+) -> None:
+    composed = compose(quick("pipeline=sft_then_grpo", "pipeline.stages.sft.generations=2"))
+    write(tmp_path, composed.values, composed.provenance)
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "generation", "policy_tokens": 700}))
+    values = control_values(tmp_path, "single")
+    stages = values["pipeline"]["stages"]
+    assert stages["sft"]["generations"] == 2
+    assert stages["grpo"]["generations"] == 3 * 8 + 2 * 2  # of two members the evaluations after cloning are spared
+    assert values["budget"]["policy_tokens"] == 700
+    apart = control_values(tmp_path, "independent")["pipeline"]["stages"]
+    assert [stage["generations"] for stage in apart.values()] == [2, 8]
+
+
 def test_a_control_that_is_none_and_a_run_that_is_not_finished_are_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no control 'luck'; write arms=independent"):
         asked_for(run, ["arms=luck"])
     with pytest.raises(UserError, match="is not finished"):
         asked_for(tmp_path, [])
     started(tmp_path / "lone", "evolution=none", "evolution.population=1")
-    with pytest.raises(UserError, match="trained one member"):
+    with pytest.raises(UserError, match="nobody was selected in .*lone, so there is no evolution to control for"):
         asked_for(tmp_path / "lone", [])
+    started(tmp_path / "apart", "evolution=random", "evolution.population=2", "pipeline.stages.train.generations=1")
+    with pytest.raises(UserError, match="nobody was selected in .*apart"):
+        asked_for(tmp_path / "apart", [])
 
 
 def test_every_control_can_be_asked_for_in_the_config() -> None:

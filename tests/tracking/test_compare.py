@@ -76,6 +76,42 @@ def test_at_equal_budget_a_run_is_worth_what_it_had_reached_by_then(arms: list[A
     assert arms[1].runs[0].spent_until("policy_tokens", 0.5) is None
 
 
+def test_a_run_counts_with_the_generation_that_ends_nearest_to_the_common_budget(tmp_path: Path) -> None:
+    run, control = arms_of(
+        [
+            run_folder(tmp_path / "run", 0, 0.5, [0.2, 0.5, 0.7], tokens=100, **gated(8)),
+            run_folder(tmp_path / "control", 0, 0.5, [0.1] * 4, tokens=73, **lone()),
+        ]
+    )
+    assert common_budget([run, control], "policy_tokens") == 292
+    assert run.fitness_at("policy_tokens", 292) == [0.7]  # of its last 100 tokens 8 are beyond
+    assert run.fitness_at("policy_tokens", 251) == [0.7] and run.fitness_at("policy_tokens", 250) == [0.5]
+    assert run.fitness_at("policy_tokens", 50) == []
+
+
+def test_what_the_result_was_measured_with_is_no_budget(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", 0, 0.5, [0.2, 0.5])
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(result | {"policy_tokens": 260}))
+    [arm] = arms_of([folder])
+    assert common_budget([arm], "policy_tokens") == 200 and arm.runs[0].total("policy_tokens") == 260
+
+
+def test_runs_that_measured_different_things_are_not_compared(tmp_path: Path) -> None:
+    measures = [("success", "tasks"), ("success", "tasks"), ("pairs in the right order", "pairs")]
+    folders = [run_folder(tmp_path / f"r{n}", n, 0.5, [0.4]) for n in range(4)]
+    for folder, (measured, held_out) in zip(folders, measures, strict=False):
+        result = json.loads((folder / "result.json").read_text())
+        (folder / "result.json").write_text(json.dumps(result | {"measured": measured, "held_out": held_out}))
+    arms_of([folders[0], folders[1], folders[3]])  # what the last one measures is not known
+    with pytest.raises(UserError) as refused:
+        arms_of(folders)
+    assert str(refused.value) == (
+        f"{folders[0]} measured success on tasks, {folders[2]} measured pairs in the right order on pairs: these "
+        "numbers cannot be compared; compare each kind alone"
+    )
+
+
 def test_the_interquartile_mean_is_that_of_the_middle_half() -> None:
     assert iqm([9.0, 1.0, 2.0, 3.0]).value == 2.5
     assert iqm([0, 0, 1, 2, 3, 4, 100, 100]).value == 2.5

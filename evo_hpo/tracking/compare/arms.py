@@ -36,10 +36,22 @@ class RunSummary:
         known = number(self.data.result.get(budget))
         return known if known is not None else max((point[budget] for point in self.curve), default=0.0)
 
+    def trained(self, budget: str) -> float:
+        """What it had cost at the end of its last generation; the result is measured on top of that."""
+        return max((point[budget] for point in self.curve), default=self.total(budget))
+
     def fitness_at(self, budget: str, spent: float) -> float | None:
-        """Fitness of the best member in the last generation that was complete when `spent` was spent."""
-        reached = [point["fitness"] for point in self.curve if point[budget] <= spent * (1 + 1e-9)]
-        return reached[-1] if reached else None
+        """Fitness of the best member in the generation that ended nearest to where `spent` was spent.
+
+        A budget ends a run by the same rule: of two runs with one budget, neither loses its last generation.
+        """
+        before, fitness = 0.0, None
+        for point in self.curve:
+            complete = point[budget] <= spent * (1 + 1e-9)
+            if complete or (before + point[budget]) / 2 < spent:
+                fitness = point["fitness"]
+            before = point[budget]
+        return fitness
 
     def spent_until(self, budget: str, target: float) -> float | None:
         """What was spent when the best fitness first reached `target`; None where it never did."""
@@ -66,7 +78,7 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
     """Runs grouped by all that is not a seed, in the order in which they were named.
 
     Raises:
-        UserError: a folder holds nothing of a run.
+        UserError: a folder holds nothing of a run, or not all were measured by the same.
     """
     runs: list[RunSummary] = []
     for folder in folders:
@@ -75,6 +87,7 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
         except FileNotFoundError as error:
             raise UserError(str(error)) from error
         runs.append(RunSummary(folder, data, _curve(data)))
+    _refuse_different_measures(runs)
     settings = [_setting(run.data.config) for run in runs]
     differing = sorted(
         key
@@ -94,8 +107,19 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
 
 
 def common_budget(arms: Sequence[Arm], budget: str) -> float:
-    """What every run has spent at least."""
-    return min(run.total(budget) for arm in arms for run in arm.runs)
+    """What every run has spent at least until its last generation."""
+    return min(run.trained(budget) for arm in arms for run in arm.runs)
+
+
+def _refuse_different_measures(runs: Sequence[RunSummary]) -> None:
+    """Numbers side by side must mean the same; what a run that is not finished measures is not known."""
+    measures: dict[tuple[str, str], Path] = {}
+    for run in runs:
+        if "measured" in run.data.result:
+            measures.setdefault((run.data.result["measured"], run.data.result["held_out"]), run.folder)
+    if len(measures) > 1:
+        told = [f"{folder} measured {what} on {tasks}" for (what, tasks), folder in measures.items()]
+        raise UserError(f"{', '.join(told)}: these numbers cannot be compared; compare each kind alone")
 
 
 def _curve(data: RunData) -> list[dict[str, float]]:
