@@ -89,3 +89,10 @@ def test_a_relative_range_stays_inside_what_the_key_may_be() -> None:
     space = built("evolution=truncation", "algorithm.objective.clip_low=0.6").evolution.space
     clip = space["algorithm.objective.clip_low"]
     assert clip.low == pytest.approx(0.15) and clip.high is not None and 0.99 < clip.high < 1
+
+
+def test_the_space_can_be_emptied_and_hold_one_key_alone() -> None:
+    assert built("evolution=truncation", "evolution/space=none").evolution.space == {}
+    one = "+evolution.space.rollout.temperature={type:float,low:0.7,high:1.3}"
+    assert list(built("evolution=truncation", "evolution/space=none", one).evolution.space) == ["rollout.temperature"]
+    assert set(built("evolution=truncation", "evolution.space={}").evolution.space) == SIX  # mappings merge
