@@ -218,6 +218,37 @@ def _who_counts_generations_is_asked_after_each(facts: Facts) -> Iterator[Violat
         )
 
 
+def _a_search_has_a_second_trial(facts: Facts) -> Iterator[Violation]:
+    from evo_hpo.evolution.strategies import TPE
+
+    strategy = facts.config.evolution.strategy
+    for name, stage in facts.config.pipeline.stages.items():
+        if isinstance(strategy, TPE) and stage.evolve and stage.generations < 2 * strategy.trial:
+            shorter = f"evolution.strategy.trial={stage.generations // 2}, or " if stage.generations > 1 else ""
+            yield Violation(
+                f"stage {name} has {stage.generations} generation(s) and a trial takes {strategy.trial}, so it ends "
+                "before anything is suggested",
+                f"write {shorter}pipeline.stages.{name}.generations={2 * strategy.trial}",
+            )
+
+
+def _known_values_have_who_takes_them(facts: Facts) -> Iterator[Violation]:
+    evolution = facts.config.evolution
+    if evolution.start_from is None:
+        return
+    from evo_hpo.evolution.hyperparameters import evolvable
+
+    own, leave = "evolution.start_from gives members 1, 2, … the best values", "or leave evolution.start_from out"
+    if evolution.population < 2:
+        yield Violation(f"{own}, and there is only member 0", f"write evolution.population=8, {leave}")
+    if not evolution.spread:
+        yield Violation(
+            f"{own}, and evolution.spread=false lets all begin alike", f"write evolution.spread=true, {leave}"
+        )
+    if not evolution.space.keys() & evolvable(facts.config).keys():
+        yield Violation(f"{own} of the space, and evolution.space is empty", f"choose an evolution/space, {leave}")
+
+
 def _groups_are_large_enough(facts: Facts) -> Iterator[Violation]:
     size = facts.config.rollout.group_size
     for stage, algorithm in facts.algorithms.items():
@@ -351,6 +382,8 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "who is to be replaced can be": _replacing_has_a_next_selection,
     "controls have an evolution to control for": _controls_have_something_to_control_for,
     "who counts generations is asked after each": _who_counts_generations_is_asked_after_each,
+    "a search has a second trial": _a_search_has_a_second_trial,
+    "values that are known have who takes them": _known_values_have_who_takes_them,
     "groups are large enough for the estimator": _groups_are_large_enough,
     "groups stay large enough where their size evolves": _groups_stay_large_enough,
     "a generation holds whole batches of episodes sampled ahead": _ages_can_differ,

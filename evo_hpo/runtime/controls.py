@@ -110,7 +110,7 @@ def control_values(of: Path, arm: Control) -> dict[str, Any]:
         evolution["strategy"] = {"_target_": f"{package}.{target}", "of": strategy}
     if arm == "single":
         _give_to_one(values["pipeline"], int(evolution["population"]))
-        evolution["population"], evolution["spread"] = 1, False
+        evolution |= {"population": 1, "spread": False, "start_from": None}
     return values
 
 

@@ -58,6 +58,7 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Replaying:
     values["evolution"] |= {
         "population": count * len(ARMS),
         "spread": False,
+        "start_from": None,
         "strategy": {
             "_target_": "evo_hpo.evolution.strategies.Replay",
             "of": str(run.resolve()),

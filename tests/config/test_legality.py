@@ -345,6 +345,34 @@ def test_weights_that_an_algorithm_does_not_read_cannot_evolve() -> None:
         loaded("algorithm=grpo", "reward=composite", *dimension)
 
 
+def test_a_search_that_would_end_before_its_second_trial() -> None:
+    [sentence] = refusals("evolution=tpe", "pipeline.stages.train.generations=7")
+    assert sentence == (
+        "stage train has 7 generation(s) and a trial takes 4, so it ends before anything is suggested; write "
+        "evolution.strategy.trial=3, or pipeline.stages.train.generations=8"
+    )
+    [sentence] = refusals("evolution=tpe", "pipeline.stages.train.generations=1")
+    assert sentence.endswith("; write pipeline.stages.train.generations=8")
+    loaded("evolution=tpe")
+    loaded("evolution=tpe", "pipeline=sft_then_grpo")  # a single generation of cloning, in which nothing is searched
+
+
+def test_known_values_that_nobody_could_take() -> None:
+    known = "evolution.start_from=study.db"
+    [sentence] = refusals("evolution=gated", "evolution.population=1", known)
+    assert sentence == (
+        "evolution.start_from gives members 1, 2, … the best values, and there is only member 0; write "
+        "evolution.population=8, or leave evolution.start_from out"
+    )
+    [sentence] = refusals("evolution=gated", "evolution.spread=false", known)
+    assert "and evolution.spread=false lets all begin alike; write evolution.spread=true, or leave" in sentence
+    [sentence] = refusals("evolution=gated", "evolution/space=none", known)
+    assert "and evolution.space is empty; choose an evolution/space, or leave" in sentence
+    absent = "+evolution.space.algorithm.kl.coef={type: float, low: 0, high: 1, optional: true}"
+    assert refusals("evolution=gated", "evolution/space=none", absent, "algorithm=sft", known) == [sentence]
+    loaded("evolution=random", known)
+
+
 def test_a_strategy_that_counts_generations_is_asked_after_each() -> None:
     [sentence] = refusals("evolution=gated", "evolution.every=2")
     assert sentence == "evolution.every is 2, and Gated counts generations itself; write evolution.every=1"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from evo_hpo.cli.launch import main
+from evo_hpo.config.build import build
 from evo_hpo.config.compose import compose
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import write
@@ -76,16 +77,20 @@ def test_one_member_gets_the_generations_of_all(run: Path) -> None:
 def test_one_member_goes_once_through_a_stage_that_does_not_evolve_and_has_the_rest_for_the_others(
     tmp_path: Path,
 ) -> None:
-    composed = compose(quick("pipeline=sft_then_grpo", "pipeline.stages.sft.generations=2"))
+    overrides = ["pipeline=sft_then_grpo", "pipeline.stages.sft.generations=2", "evolution.start_from=study.db"]
+    composed = compose(quick(*overrides))
     write(tmp_path, composed.values, composed.provenance)
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "generation", "policy_tokens": 700}))
     values = control_values(tmp_path, "single")
     stages = values["pipeline"]["stages"]
     assert stages["sft"]["generations"] == 2
     assert stages["grpo"]["generations"] == 3 * 8 + 2 * 2  # of two members the evaluations after cloning are spared
-    assert values["budget"]["policy_tokens"] == 700
-    apart = control_values(tmp_path, "independent")["pipeline"]["stages"]
-    assert [stage["generations"] for stage in apart.values()] == [2, 8]
+    assert values["budget"]["policy_tokens"] == 700 and values["evolution"]["start_from"] is None
+    apart = control_values(tmp_path, "independent")
+    assert [stage["generations"] for stage in apart["pipeline"]["stages"].values()] == [2, 8]
+    assert apart["evolution"]["start_from"] == "study.db"
+    for control in (values, apart):
+        build(control)
 
 
 def test_a_control_that_is_none_and_a_run_that_is_not_finished_are_refused(run: Path, tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_a_schedule_that_is_shorter_than_the_run_ends_with_its_last_values() -> 
     assert [fate.values for fate in strategy.select(standing, np.random.default_rng(0))] == [{"a": 2.0}] * 2
 
 
+def test_a_replay_begins_with_the_schedule_and_not_with_what_the_run_began_with(original: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+    known = (copy / "config.yaml").read_text().replace("start_from: null", f"start_from: {original}")
+    (copy / "config.yaml").write_text(known)
+    assert asked_for(copy, []).config.evolution.start_from is None
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
