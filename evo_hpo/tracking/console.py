@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -18,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from evo_hpo.tracking.core import Alarm, GenerationRecord, RunInfo, Tracker, UpdateRecord
+from evo_hpo.tracking.jsonl import METRICS, read_jsonl
+from evo_hpo.tracking.judged import judged
 from evo_hpo.tracking.progress import Progress, clock, count, number, short_names
 
 SECONDS_BETWEEN_LINES = 2.0
@@ -36,8 +39,10 @@ class ConsoleTracker(Tracker):
 
     mode: Literal["auto", "live", "lines", "off"] = "auto"
     _view: LiveView | LineView | None = field(default=None, init=False, repr=False)
+    _metrics: Path | None = field(default=None, init=False, repr=False)
 
     def start(self, run: RunInfo) -> None:
+        self._metrics = run.folder / METRICS
         mode = ("live" if can_redraw(sys.stdout) else "lines") if self.mode == "auto" else self.mode
         if mode != "off":
             self._view = LiveView(run) if mode == "live" else LineView(run)
@@ -61,6 +66,9 @@ class ConsoleTracker(Tracker):
     def finish(self, result: dict[str, object]) -> None:
         if self._view:
             self._view.close()
+            # Of the whole run, also of what another process trained before a resume.
+            if self._metrics and self._metrics.is_file() and (told := judged(read_jsonl(self._metrics))):
+                self._view.say(told)
 
     def abort(self, reason: str) -> None:
         if self._view:

@@ -1,4 +1,5 @@
 import io
+import json
 import os
 import pty
 import subprocess
@@ -12,6 +13,7 @@ from rich.console import Console
 from evo_hpo.tracking import console as console_module
 from evo_hpo.tracking.console import ConsoleTracker, LiveView, can_redraw
 from evo_hpo.tracking.core import Alarm
+from evo_hpo.tracking.judged import judged
 from evo_hpo.tracking.progress import Progress, clock, count, number, short_names
 from tests.tracking.fake_run import play, run_info
 
@@ -53,6 +55,23 @@ def test_lines_survive_a_terminal_that_only_knows_ascii(tmp_path: Path, monkeypa
     tracker.alarm(Alarm("no_signal", "Mitglied 2 – nichts gelernt", 0, 4, 2))
     stream.seek(0)
     assert "ALARM no_signal, generation 1, update 5: Mitglied 2 ? nichts gelernt" in stream.read()
+
+
+def test_the_last_line_says_what_the_judge_of_the_whole_run_was_asked_and_what_it_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"judge/groups": 2.0, "judge/calls": 3.0, "judge/prompt_tokens": 600.0, "judge/completion_tokens": 40.0}
+    earlier = [{"kind": "update", "update": u, "member": m, **asked} for u in range(2) for m in range(3)]
+    earlier.append({"kind": "generation", "member": 0, **asked})  # which sums up what the updates have said
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in earlier))
+    assert lines_of(tmp_path, capsys)[-1] == (
+        "The judge had 18 requests about 12 groups: 3.6k prompt and 240 completion tokens"
+    )
+    assert judged([{"kind": "update", **asked, "judge/cached": 1.0, "judge/failed": 1, "judge/cost": 0.0125}]) == (
+        "The judge had 3 requests about 2 groups (1 from the cache, 1 without a usable answer): "
+        "600 prompt and 40 completion tokens, at a cost of 0.0125"
+    )
+    assert judged([{"kind": "update", "reward": 1.0, "judge/groups": None}]) is None
 
 
 def test_off_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,6 +89,23 @@ def test_every_section_is_filled(run_folder: Path) -> None:
         assert page.all("svg", **{"aria-label": metric})
 
 
+def test_a_reward_of_several_parts_has_a_chart_for_each_and_its_judge_a_sentence(run_folder: Path) -> None:
+    assert "Parts of the reward" not in Page(write_report(run_folder)).text
+    updates = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    for line in updates:
+        if line["kind"] == "update":
+            line |= {"reward/tone": 0.5, "reward/<b>": 0.1, "reward/tone/words": 3.0}
+            line |= {"judge/groups": 1.0, "judge/calls": 1.0}
+    (run_folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, updates)))
+    page = Page(write_report(run_folder))
+    assert page.all("svg", **{"aria-label": "tone"}) and page.all("svg", **{"aria-label": "<b>"})
+    assert not page.all("svg", **{"aria-label": "tone/words"})
+    assert f"The judge had {8 * 48} requests about {8 * 48} groups: 0 prompt" in page.text
+    one = [{key: value for key, value in line.items() if key != "reward/<b>"} for line in updates]
+    (run_folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, one)))
+    assert "Parts of the reward" not in Page(write_report(run_folder)).text
+
+
 def test_each_member_has_a_curve_with_intervals(run_folder: Path) -> None:
     html = write_report(run_folder).read_text()
     start = html.index('aria-label="Success on the common held-out tasks"')

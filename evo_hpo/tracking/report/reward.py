@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from statistics import fmean
 
+from evo_hpo.tracking.judged import judged
 from evo_hpo.tracking.progress import number
 from evo_hpo.tracking.report.charts import Level, Series, line_chart
 from evo_hpo.tracking.report.data import Record, RunData, section
@@ -23,7 +24,7 @@ def reward(data: RunData) -> str:
     paid = _mean(data.updates, "update", "outcome")
     correlation = _mean(data.generations, "generation", "turn_outcome_correlation")
     kl, limit = _mean(data.updates, "update", "kl"), _mean(data.updates, "update", "kl_limit")
-    judged = [Series(name, _mean(data.updates, "update", f"judge/{key}")) for key, name in JUDGE.items()]
+    asked = [Series(name, _mean(data.updates, "update", f"judge/{key}")) for key, name in JUDGE.items()]
     charts = [
         line_chart("Outcome that was paid", _known(Series("mean outcome", paid)), "update"),
         line_chart(
@@ -42,7 +43,7 @@ def reward(data: RunData) -> str:
         line_chart("Distance from the reference, nats a token", _known(Series("KL", kl)), "update", level=_level(limit))
         if limit
         else "",
-        line_chart("Answers of the judge, per member and update", _known(*judged), "update"),
+        line_chart("Answers of the judge, per member and update", _known(*asked), "update"),
     ]
     drawn = "".join(charts) if paid else ""
     note = (
@@ -50,10 +51,23 @@ def reward(data: RunData) -> str:
         "outcome, say that the reward is being gamed."
     )
     shown = f'<p class="note">{note}</p><div class="grid">{drawn}</div>' if drawn else ""
-    return shown + _calibration(section(section(data.result, "details"), "calibration"))
+    shown += f'<p class="note">{told}.</p>' if (told := judged(data.updates)) else ""
+    return shown + _parts(data) + _calibration(section(section(data.result, "details"), "calibration"))
 
 
+PART = "reward/"
 JUDGE = {"groups": "groups", "calls": "calls", "cached": "from the cache", "failed": "failed"}
+
+
+def _parts(data: RunData) -> str:
+    """A chart for each part of a reward that has several; parts of a part are among the metrics of the training."""
+    names = {name for line in data.updates for name in line if name.startswith(PART) and name.count("/") == 1}
+    if len(names) < 2:
+        return ""
+    means = {name.removeprefix(PART): _mean(data.updates, "update", name) for name in sorted(names)}
+    charts = [line_chart(part, _known(Series("mean", mean)), "update", log=False) for part, mean in means.items()]
+    note = "What each part gave, before any weight; means of the population."
+    return f'<h3>Parts of the reward</h3><p class="note">{note}</p><div class="grid">{"".join(charts)}</div>'
 
 
 def _calibration(known: Record) -> str:
