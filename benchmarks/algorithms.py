@@ -30,20 +30,18 @@ from evo_hpo.config.errors import UserError
 from evo_hpo.runtime.folder import write_json, write_text
 
 if TYPE_CHECKING:
-    from algorithms.core import Algorithm
     from evo_hpo.runtime.training import Training
     from evo_hpo.tracking.core import Tracker
 
 
-def prepared(run: Run, *trackers: Tracker) -> tuple[Training, Algorithm]:
-    """A run that was never updated yet, and its algorithm.
+def prepared(run: Run, *trackers: Tracker) -> Training:
+    """A run that was never updated yet.
 
     Raises:
         UserError: the settings do not go together.
     """
     from evo_hpo.config.build import build
     from evo_hpo.config.compose import compose
-    from evo_hpo.evolution import hyperparameters
     from evo_hpo.runtime.setup import population_of, processes_of
     from evo_hpo.runtime.training import Training
     from evo_hpo.tracking.core import Trackers
@@ -54,7 +52,8 @@ def prepared(run: Run, *trackers: Tracker) -> tuple[Training, Algorithm]:
     population, told = population_of(config, processes.device), Trackers(list(trackers))
     training = Training(config, population, processes, told, lambda training: None)
     training.prepare()
-    return training, hyperparameters.bind(training.stage.algorithm, training.progress.values, processes.device)
+    training.take(training.progress.values)
+    return training
 
 
 def measure(run: Run) -> dict[str, Any]:
@@ -63,10 +62,10 @@ def measure(run: Run) -> dict[str, Any]:
     Raises:
         UserError: the settings do not go together, or an episode of a member could not be played.
     """
-    training, algorithm = prepared(run)
+    training = prepared(run)
     progress, started = training.progress, time.process_time()
     while progress.environment_turns < run.turns * run.seeds:
-        training.update(algorithm)
+        training.update()
     seconds = time.process_time() - started  # of this process, whatever else the machine does
     return result_of(run, training, seconds)
 

@@ -62,12 +62,12 @@ def measure(run: Run) -> dict[str, Any]:
         UserError: the settings do not go together, or an episode of a member could not be played.
     """
     divergence = Divergence()
-    training, algorithm = prepared(run, divergence)
+    training = prepared(run, divergence)
     progress, points, seconds = training.progress, [point(training)], 0.0
     for number in range(1, POINTS + 1) if run.turns else ():
         started = time.process_time()
         while progress.environment_turns < run.turns * run.seeds * number / POINTS:
-            training.update(algorithm)
+            training.update()
         seconds += time.process_time() - started
         points.append(point(training))
     return result_of(run, training, seconds) | {"points": points, "kl": divergence.final()}

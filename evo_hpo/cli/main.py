@@ -10,6 +10,7 @@ from pathlib import Path
 from evo_hpo.cli.guard import guarded
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.schema import Config
+from evo_hpo.config.species import recorded_spaces
 
 DESCRIPTION = """Populations of LoRA agents that learn by multi-turn RL while their hyperparameters evolve.
 
@@ -124,7 +125,7 @@ def _study(run: Path, target: Path) -> None:
     from evo_hpo.tracking.optuna import export_study
 
     config = build(stored_config(run))
-    trials = export_study(run, target, config.evolution.space, config.name)
+    trials = export_study(run, target, recorded_spaces(config), config.name)
     artifacts = target.with_name(f"{target.stem}_artifacts")
     more = f" --artifact-dir {artifacts}" if artifacts.is_dir() else ""
     print(f"wrote {trials} trials; look at them with `optuna-dashboard sqlite:///{target}{more}`")

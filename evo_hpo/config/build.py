@@ -16,6 +16,7 @@ from evo_hpo.config.hints import hint_for
 from evo_hpo.config.legality import stage_violations, violations
 from evo_hpo.config.schema import Config
 from evo_hpo.config.space import absolute, flat
+from evo_hpo.config.species import checked_species, conditions_are_legal
 from evo_hpo.config.validate import MISSING, Provenance, checked, from_where, needed
 
 # Where components stand, and the class each must be of; "*" is any name. Imported when a config is built.
@@ -26,6 +27,9 @@ COMPONENTS = {
     "env": "envs.core.Environment",
     "evolution.strategy": "evo_hpo.evolution.strategies.Strategy",
     "pipeline.stages.*.algorithm": "algorithms.core.Algorithm",
+    "evolution.species.parts.*.algorithm": "algorithms.core.Algorithm",
+    "evolution.species.parts.*.reward": "rewards.core.Reward",
+    "evolution.species.parts.*.granularity": "rewards.granularity.Granularity",
 }
 
 
@@ -74,15 +78,21 @@ def build(
     if problems.count:
         raise ConfigError(problems.by_key.values())
     assert isinstance(config, Config)
-    chosen = dict(choices or {})
-    facts = Facts(config, provenance, chosen)
-    illegal = stage_violations(facts) or grain_violations(facts)
-    if not illegal:
-        config = absolute(with_grains(config))
-        illegal = violations(Facts(config, provenance, chosen))
-    if illegal:
+    facts = Facts(config, provenance, dict(choices or {}))
+    if unmet := [str(violation) for violation in conditions_are_legal(facts)]:
+        raise ConfigError(unmet)
+    if config.evolution.species.parts:
+        return checked_species(facts, _illegal)
+    if illegal := _illegal(facts):
         raise ConfigError(illegal)
-    return config
+    return absolute(with_grains(config))
+
+
+def _illegal(facts: Facts) -> list[str]:
+    """What does not go together in a run whose members are all alike."""
+    if illegal := stage_violations(facts) or grain_violations(facts):
+        return illegal
+    return violations(Facts(absolute(with_grains(facts.config)), facts.provenance, facts.choices))
 
 
 def _take_missing(tree: dict[str, Any], above: str = "") -> Iterator[str]:

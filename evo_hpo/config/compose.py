@@ -23,6 +23,7 @@ from evo_hpo.config import paths, search
 from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.explain import composition_problems, yaml_problem
 from evo_hpo.config.provenance import TracingLoader, complete
+from evo_hpo.config.species import GROUPS, compose_species
 from evo_hpo.tracking.secrets import scrub
 
 CONFIG_NAME = "config"
@@ -71,6 +72,7 @@ def compose(overrides: Sequence[str] = (), extra: Path | None = None) -> Compose
         del ours["hydra"]
     values = _resolved(ours)
     sources = complete(hydra.sources(overrides), values)
+    sources |= _with_species(values, overrides, extra)
     return Composed(values, sources, _chosen(tree.hydra.runtime.choices), Path(str(tree.hydra.run.dir)))
 
 
@@ -80,7 +82,23 @@ def of_job(tree: DictConfig, overrides: Sequence[str], folder: Path, extra: Path
     hydra = loader(extra)
     hydra.load_configuration(CONFIG_NAME, list(overrides), run_mode=RunMode.RUN)
     choices = _chosen(HydraConfig.get().runtime.choices)
-    return Composed(values, complete(hydra.sources(overrides), values), choices, folder)
+    sources = complete(hydra.sources(overrides), values) | _with_species(values, overrides, extra)
+    return Composed(values, sources, choices, folder)
+
+
+def _with_species(values: dict[str, Any], overrides: Sequence[str], extra: Path | None) -> dict[str, str]:
+    """Compose what `evolution.species` lists into `values`; the sources of that."""
+
+    def alike(choices: Mapping[str, str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+        own = [line for line in overrides if line.lstrip("+").partition("=")[0] not in choices]
+        none = [f"evolution.species.{group}=null" for group in GROUPS]
+        composed = compose([*own, *(f"{group}={option}" for group, option in choices.items()), *none], extra)
+        return composed.values, composed.provenance
+
+    now = HydraConfig.instance().cfg
+    sources = compose_species(values, alike)
+    HydraConfig.instance().cfg = now  # which composing has changed
+    return sources
 
 
 def _chosen(choices: Mapping[str, Any]) -> dict[str, str]:

@@ -83,6 +83,29 @@ class Dimension:
     choices: list[Any] | None = None
     relative: bool = False  # low and high are multiples of the config's own value
     optional: bool = False  # left out where the run's algorithms have no such key, or a relative one at 0
+    when: dict[str, Annotated[list[str], MinLen(1)]] | None = (
+        None  # group of `species` -> options with which it evolves
+    )
+
+
+@dataclass(frozen=True)
+class SpeciesParts:
+    """What the members of one species have in place of the run's own."""
+
+    choices: dict[str, str]  # group -> option
+    algorithm: Component
+    reward: Component
+    granularity: Component
+
+
+@dataclass(frozen=True)
+class SpeciesConfig:
+    """Options of whole groups between which members differ from birth; null: all have the run's own."""
+
+    algorithm: Annotated[list[str], MinLen(1)] | None
+    reward: Annotated[list[str], MinLen(1)] | None
+    granularity: Annotated[list[str], MinLen(1)] | None
+    parts: dict[str, SpeciesParts]  # name of a species -> what composing made of its options
 
 
 @dataclass(frozen=True)
@@ -90,6 +113,7 @@ class EvolutionConfig:
     population: Positive
     strategy: Component  # evo_hpo.evolution.strategies: who is whose parent, what is explored
     space: dict[str, Dimension]  # dotted key of the run's config -> range
+    species: SpeciesConfig
     burn_in: Annotated[int, Ge(0)]  # generations before the first selection
     every: Positive  # select after every so many generations
     start_from: str | None  # a run folder or study whose best hyperparameters the first members take

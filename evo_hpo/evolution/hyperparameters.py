@@ -25,6 +25,15 @@ UNPAID: dict[str, tuple[str, ...]] = {  # numbers of a granularity that multiply
 }
 
 
+def rows(values: Mapping[str, list[Any]], members: int) -> list[dict[str, Any]]:
+    """Hyperparameters member by member; a key that a member does not have, where it is None, is left out.
+
+    Args:
+        values: key -> value of each member.
+    """
+    return [{name: column[m] for name, column in values.items() if column[m] is not None} for m in range(members)]
+
+
 def evolvable(config: Config) -> dict[str, Any]:
     """Dotted key -> the config's own value, for every key that evolution may change, over all stages that evolve."""
     found: dict[str, Any] = {}
@@ -119,13 +128,18 @@ def with_value(part: Part, key: str, value: Any) -> Part:
 
 def sampling(rollout: RolloutConfig, values: Mapping[str, list[Any]], members: int) -> Sampling:
     """Sampling settings per member."""
-    columns = [values.get(f"rollout.{name}", [getattr(rollout, name)] * members) for name in SAMPLING_KEYS]
+    columns = [_column(rollout, name, values, members) for name in SAMPLING_KEYS]
     return Sampling(torch.tensor(columns[0]).float(), torch.tensor(columns[1]).long(), torch.tensor(columns[2]).float())
 
 
 def group_sizes(rollout: RolloutConfig, values: Mapping[str, list[Any]], members: int) -> list[int]:
     """Episodes per task of each member."""
-    return [int(size) for size in values.get("rollout.group_size", [rollout.group_size] * members)]
+    return [int(size) for size in _column(rollout, "group_size", values, members)]
+
+
+def _column(rollout: RolloutConfig, name: str, values: Mapping[str, list[Any]], members: int) -> list[Any]:
+    own = getattr(rollout, name)
+    return [own if value is None else value for value in values.get(f"rollout.{name}", [own] * members)]
 
 
 def _is_part(value: Any) -> bool:

@@ -98,22 +98,34 @@ def spread(space: Mapping[str, Dimension], own: Mapping[str, Any], members: int,
     return values
 
 
-def variety(space: Mapping[str, Dimension], values: Sequence[Mapping[str, Any]]) -> float:
+def variety(spaces: Sequence[Mapping[str, Dimension]], values: Sequence[Mapping[str, Any]]) -> float:
     """Mean distance between two members, per key, as a share of its range; 1/3 if they are spread evenly.
 
-    Categories are at distance 1 from each other.
+    Categories are at distance 1 from each other, and so are a member that has a key and one that has not.
+
+    Args:
+        spaces: of each member; they differ between species.
+        values: of each member.
     """
-    names = [name for name in space if all(name in one for one in values)]
-    if len(values) < 2 or not names:
+    places = [
+        {name: _place_of(space[name], one[name]) if name in space else one[name] for name in one}
+        for space, one in zip(spaces, values, strict=True)
+    ]
+    names = sorted({name for one in places for name in one})
+    pairs = list(combinations(places, 2))
+    if not pairs or not names:
         return 0.0
-    distances = []
-    for name in names:
-        if space[name].type == "categorical":
-            apart = [float(a[name] != b[name]) for a, b in combinations(values, 2)]
-        else:
-            apart = [abs(a - b) for a, b in combinations([place(space[name], one[name]) for one in values], 2)]
-        distances.append(sum(apart) / len(apart))
-    return sum(distances) / len(distances)
+    return sum(_apart(a, b, name) for name in names for a, b in pairs) / len(pairs) / len(names)
+
+
+def _place_of(dimension: Dimension, value: Any) -> Any:
+    return str(value) if dimension.type == "categorical" else place(dimension, value)
+
+
+def _apart(a: Mapping[str, Any], b: Mapping[str, Any], name: str) -> float:
+    if name not in a or name not in b or isinstance(a[name], str) or isinstance(b[name], str):
+        return float(a.get(name) != b.get(name))
+    return abs(float(a[name]) - float(b[name]))
 
 
 def place(dimension: Dimension, value: float) -> float:

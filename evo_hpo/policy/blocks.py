@@ -53,16 +53,21 @@ class Block:
 
     @torch.no_grad()
     def gather(self, parent_M: Tensor) -> None:
-        """Row i becomes what row parent_M[i] was. With fewer rows than before the block shrinks, and has new views."""
+        """Row i becomes what row parent_M[i] was. With more or fewer rows than before the views are new."""
         if len(parent_M) == self.members:
             self.data.copy_(self.data[parent_M])
             return
-        frozen = [name for name, view in self.views.items() if not view.requires_grad]
-        smaller = Block(self.shapes, len(parent_M), self.data.device)
-        smaller.data.copy_(self.data[parent_M])
-        self.data, self.grad, self.views = smaller.data, smaller.grad, smaller.views
-        for name in frozen:
-            self.views[name].requires_grad_(False)
+        other = self.rows(parent_M)
+        self.data, self.grad, self.views = other.data, other.grad, other.views
+
+    @torch.no_grad()
+    def rows(self, index_M: Tensor) -> Block:
+        """A block of copies of the rows index_M."""
+        copied = Block(self.shapes, len(index_M), self.data.device)
+        copied.data.copy_(self.data[index_M])
+        for name, view in self.views.items():
+            copied.views[name].requires_grad_(view.requires_grad)
+        return copied
 
     def of_member(self, member: int) -> dict[str, Tensor]:
         """name -> [*shape], detached copies."""

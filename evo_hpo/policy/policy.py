@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -83,6 +84,16 @@ class Policy:
         shapes[HEAD_WEIGHT], shapes[HEAD_BIAS] = (width,), (1,)
         self.critic = Block(shapes, self.members, self.base.device)
         initialise(self.critic, [key(self.seed, "critic", slot) % 2**63 for slot in self.slots])
+
+    def part(self, members: Sequence[int]) -> Policy:
+        """A population of copies of some members, on the same base; without a critic."""
+        index = torch.tensor(list(members), device=self.base.device)
+        part = copy.copy(self)
+        part.slots = [self.slots[m] for m in members]
+        part.block = self.block.rows(index)
+        part.reference = None if self.reference is None else self.reference.rows(index)
+        part.critic = None
+        return part
 
     def gather(self, parent_M: Tensor, slots: Sequence[int] | None = None) -> None:
         """Row i of every block becomes what row parent_M[i] was.

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.core import Algorithm
 from algorithms.policy_gradient import PolicyGradient
 from envs.core import Episode
 from evo_hpo.config.schema import Config
-from evo_hpo.evolution.hyperparameters import bind_scoring, group_sizes
+from evo_hpo.evolution.hyperparameters import group_sizes
 from evo_hpo.learner.batch import turn_table
 from evo_hpo.learner.scoring import Scored, score
 from evo_hpo.policy.sampling import Sampling
 from evo_hpo.runtime.evaluate import Player
 from evo_hpo.runtime.tasks import Tasks
+from evo_hpo.runtime.teams import Team
 
 
 @dataclass(frozen=True)
 class Collected:
-    """All episodes that were played, and those that are learned from."""
+    """All episodes that a team played, and those that are learned from; members are counted within the team."""
 
     episodes: list[Episode]
     scored: Scored
 
 
 class Unscored(Exception):
-    """A reward failed on episodes that were played; the message is its complaint."""
+    """A reward failed on episodes that a team played; the message is its complaint."""
 
-    def __init__(self, episodes: list[Episode], complaint: str) -> None:
+    def __init__(self, team: Team, episodes: list[Episode], complaint: str) -> None:
         super().__init__(complaint)
-        self.episodes = episodes
+        self.team, self.episodes = team, episodes
 
 
 class Collector:
@@ -48,44 +48,47 @@ class Collector:
         self._waiting: list[list[Episode]] = []
 
     def take(self, values: Mapping[str, list[Any]]) -> None:
-        """Play and score with these hyperparameters of the members from now on."""
-        self.reward = bind_scoring(self.config.reward, "reward", values)
-        self.granularity = bind_scoring(self.config.granularity, "granularity", values)
+        """Play with these hyperparameters of the members from now on."""
         self.group_sizes = group_sizes(self.config.rollout, values, self.player.policy.members)
 
-    def collect(self, algorithm: Algorithm, sampling: Sampling, update: int) -> Collected:
-        """The episodes of update number `update`, scored; failed ones are among the first only."""
+    def collect(self, teams: Sequence[Team], sampling: Sampling, update: int) -> list[Collected]:
+        """The episodes of update number `update` for each team; failed ones are among the first only."""
         rollout = self.config.rollout
         if not self._waiting:
             for number in range(update, update + rollout.ahead):
                 tasks = self.tasks.training(number, rollout.tasks)
                 self._waiting.append(self.player.training(tasks, sampling, number, update, self.group_sizes))
         episodes = self._waiting.pop(0)
-        scored = self._score(episodes, update)
+        return [self._of(team, team.own(episodes), sampling, update) for team in teams]
+
+    def _of(self, team: Team, episodes: list[Episode], sampling: Sampling, update: int) -> Collected:
+        """The episodes of a team, and more of them where a filter wants others."""
+        algorithm, wanted = team.algorithm, self.config.rollout.tasks
+        scored = self._score(team, episodes, update)
         if not isinstance(algorithm, PolicyGradient):
             return Collected(episodes, scored)
         resamples = max((filter_.resamples for filter_ in algorithm.filters), default=0)
         for again in range(1, resamples + 1):
             taught = self._teaching_groups(algorithm, scored)
-            lacking = [m for m in range(self.player.policy.members) if len(taught[m]) < rollout.tasks]
+            lacking = [m for number, m in enumerate(team.members) if len(taught[number]) < wanted]
             if not lacking:
                 break
-            tasks = self.tasks.training(update, rollout.tasks, again)
-            more = self.player.training(tasks, sampling, update, update, self.group_sizes, lacking, again)
+            tasks = self.tasks.training(update, wanted, again)
+            more = team.own(self.player.training(tasks, sampling, update, update, self.group_sizes, lacking, again))
             episodes = episodes + more
-            scored = scored + self._score(more, update)
+            scored = scored + self._score(team, more, update)
         if resamples:
             scored = self._trimmed(algorithm, scored)
         return Collected(episodes, scored)
 
-    def _score(self, episodes: list[Episode], update: int) -> Scored:
+    def _score(self, team: Team, episodes: list[Episode], update: int) -> Scored:
         try:
-            return score(episodes, self.reward, self.granularity, update, self.player.processes)
+            return score(episodes, team.reward, team.granularity, update, self.player.processes)
         except Exception as error:  # a reward may be anybody's code
             complaint = str(error) or type(error).__name__
             if not isinstance(error, ValueError):
-                complaint = f"{type(self.reward).__name__} raised {type(error).__name__}: {complaint}"
-            raise Unscored(episodes, complaint) from error
+                complaint = f"{type(team.reward).__name__} raised {type(error).__name__}: {complaint}"
+            raise Unscored(team, episodes, complaint) from error
 
     def _teaching_groups(self, algorithm: PolicyGradient, scored: Scored) -> dict[int, list[int]]:
         """Member -> its groups that a resampling filter keeps, in the order they were played."""

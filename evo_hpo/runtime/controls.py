@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from evo_hpo.config.errors import UserError
 from evo_hpo.config.legality import someone_is_selected
 from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Control
+from evo_hpo.config.species import as_one_species
 from evo_hpo.runtime.resuming import merged_with, stored_config
 from evo_hpo.runtime.run import RESULT, resume, run
 from evo_hpo.tracking.compare import arms_of, print_table, write_comparison
@@ -73,6 +74,10 @@ def run_controls(asked: Asked) -> Path:
     print(f"where this is cut short, it goes on with: python launch.py {again}", flush=True)
     for arm in asked.arms:
         folder = asked.of / CONTROLS / arm
+        provenance: dict[str, str] = {}
+        resolved = merged_with(control_values(asked.of, arm), asked.overrides, provenance, f"of the control {arm}")
+        if (folder / "config.yaml").is_file():
+            _refuse_outdated(folder, resolved)
         if (folder / RESULT).is_file():
             print(f"control {arm}: is there", flush=True)
             continue
@@ -80,8 +85,6 @@ def run_controls(asked: Asked) -> Path:
         if (folder / "config.yaml").is_file():
             resume(folder, [])
             continue
-        provenance: dict[str, str] = {}
-        resolved = merged_with(control_values(asked.of, arm), asked.overrides, provenance, f"of the control {arm}")
         config = build(resolved, provenance)
         folder.mkdir(parents=True, exist_ok=True)
         write(folder, resolved, provenance)
@@ -109,9 +112,20 @@ def control_values(of: Path, arm: Control) -> dict[str, Any]:
         target = {"selection_only": "SelectionOnly", "mutation_only": "MutationOnly"}[arm]
         evolution["strategy"] = {"_target_": f"{package}.{target}", "of": strategy}
     if arm == "single":
+        as_one_species(values, {})
         _give_to_one(values["pipeline"], int(evolution["population"]))
         evolution |= {"population": 1, "spread": False, "start_from": None}
     return values
+
+
+def _refuse_outdated(folder: Path, now: Mapping[str, Any]) -> None:
+    """A control that was made before its run went on has less to spend than the run."""
+    before, budget = stored_config(folder)["budget"]["policy_tokens"], now["budget"]["policy_tokens"]
+    if before != budget:
+        raise UserError(
+            f"{folder} had {before} tokens to spend, and a control of the run as it is now has {budget}; remove the "
+            "folder, and it is made again"
+        )
 
 
 def _give_to_one(pipeline: dict[str, Any], members: int) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from envs.core import Episode
 from evo_hpo.config.schema import Config
+from evo_hpo.config.species import GROUPS
 from evo_hpo.policy.policy import Policy
 from evo_hpo.tracking.progress import clock, count
 
@@ -48,15 +50,19 @@ def planned(config: Config) -> Plan:
     )
 
 
-def told(config: Config, policy: Policy) -> str:
-    """The plan as a line for a person."""
+def told(config: Config, policies: Sequence[Policy]) -> str:
+    """The plan as a line for a person.
+
+    Args:
+        policies: the population, and the teams of its species where it has some.
+    """
     plan = planned(config)
-    blocks = [block for block in (policy.block, policy.critic) if block is not None]
-    megabytes = sum(block.data.numel() for block in blocks) * 4 * COPIES / 2**20
+    blocks = {id(block): block for one in policies for block in (one.block, one.critic) if block is not None}
+    megabytes = sum(block.data.numel() for block in blocks.values()) * 4 * COPIES / 2**20
     learned, selected, result = count(plan.training), count(plan.fitness), count(plan.final)
     played = f"{learned} episodes to learn from, {selected} to select by, {result} for the result"
     return (
-        f"plan: {_many(plan.members, 'member')}, {_many(plan.generations, 'generation')}, "
+        f"plan: {_many(plan.members, 'member')}{_of_species(config)}, {_many(plan.generations, 'generation')}, "
         f"{_many(plan.updates, 'update')} each; {played if plan.episodes else 'nothing is played'}; "
         f"{megabytes:.1f} MB for what is trained beside the base"
     )
@@ -74,6 +80,18 @@ def estimated(config: Config, episodes: Sequence[Episode], seconds: float) -> st
         f"at the pace of the base: about {count(tokens)} sampled tokens and {clock(playing)} for playing; learning "
         "comes on top, and takes about as long on a CPU"
     )
+
+
+def _of_species(config: Config) -> str:
+    """Which there are, and which combinations do not go together."""
+    species = config.evolution.species
+    if not species.parts:
+        return ""
+    listed = [getattr(species, group) for group in GROUPS if getattr(species, group)]
+    combinations = ["+".join(options) for options in product(*listed)]
+    out = [name for name in combinations if name not in species.parts]
+    left = f", without {', '.join(out)}, which would be refused" if out else ""
+    return f" ({', '.join(species.parts)}{left})"
 
 
 def _many(number: int, what: str) -> str:

@@ -86,7 +86,9 @@ class Progress:
                     "stage": entry["stage"],
                     "updates": entry["updates"],
                     "member": entry["slots"][slot],
-                    "hyperparameters": {key: column[slot] for key, column in entry["values"].items()},
+                    "hyperparameters": {
+                        key: column[slot] for key, column in entry["values"].items() if column[slot] is not None
+                    },
                 }
             )
         return steps[::-1]

@@ -17,6 +17,7 @@ from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config
+from evo_hpo.config.species import GROUPS, as_one_species
 from evo_hpo.evolution.strategies.replay import ARMS
 from evo_hpo.runtime.resuming import merged_with, stored_config
 from evo_hpo.runtime.run import RESULT, SCHEDULE
@@ -51,6 +52,8 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Replaying:
     stored = stored_config(run)
     provenance = dict.fromkeys(dict(leaves(stored)), f"{run}/config.yaml")
     values = copy.deepcopy(stored)
+    schedule = _schedule(run)
+    as_one_species(values, next(step for steps in schedule.values() for step in steps if step))
     values["name"] = f"{stored.get('name', run.name)}-replay"
     values["seed"] = int(stored.get("seed", 0)) + 1
     values["evaluation"]["everyone"] = True
@@ -62,7 +65,10 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Replaying:
         "strategy": {
             "_target_": "evo_hpo.evolution.strategies.Replay",
             "of": str(run.resolve()),
-            "schedule": _schedule(run),
+            "schedule": {
+                stage: [{key: value for key, value in step.items() if key not in GROUPS} for step in steps]
+                for stage, steps in schedule.items()
+            },
         },
     }
     changes = [line for line in overrides if not line.startswith("replicas=")]

@@ -17,7 +17,8 @@ from algorithms.scorers import RewardModel, ScorerAlgorithm
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Config
-from evo_hpo.evolution.hyperparameters import evolvable
+from evo_hpo.config.species import recorded_spaces, species_of
+from evo_hpo.evolution.hyperparameters import evolvable, rows
 from evo_hpo.evolution.strategies import Replay
 from evo_hpo.learner.pairs import read_pairs, split
 from evo_hpo.policy.exchange import export
@@ -89,7 +90,8 @@ def _require_inputs(config: Config) -> None:
         UserError: says what is missing.
     """
     try:
-        config.reward.check()
+        for species in species_of(config):
+            species.config.reward.check()
     except ValueError as error:
         raise UserError(str(error)) from error
     if config.evolution.start_from is not None:
@@ -160,7 +162,7 @@ def _work(
     try:
         trackers.start(_info(training, config, resolved, folder))
         if checkpoint is None:
-            trackers.note(told(config, training.policy))
+            trackers.note(told(config, [training.policy, *(team.policy for team in training.teams)]))
         result = training.run()
         if isinstance(config.evolution.strategy, Replay):
             from evo_hpo.runtime.replaying import compared
@@ -177,16 +179,17 @@ def _work(
 def _info(training: Training, config: Config, resolved: dict[str, Any], folder: Path) -> RunInfo:
     values, stages = training.progress.values, config.pipeline.stages
     members, slots = config.evolution.population, training.policy.slots
+    order = {key: number for number, key in enumerate(config.evolution.space)}
     begun: list[dict[str, Any]] = [{} for _ in range(members)]
-    for place, slot in enumerate(slots):
-        begun[slot] = {key: column[place] for key, column in values.items()}
+    for slot, own in zip(slots, rows(values, len(slots)), strict=True):
+        begun[slot] = own
     return RunInfo(
         folder=folder,
         name=config.name,
         config=resolved,
         population=members,
         stages=[(name, stages[name].generations, stages[name].updates) for name in config.pipeline.order],
-        space=[key for key in config.evolution.space if key in values] or list(config.evolution.space),
+        space=sorted(values, key=lambda key: order.get(key, -1)) or list(order),
         resumed_at=training.progress.generation,
         hyperparameters=begun,
     )
@@ -280,8 +283,8 @@ def _listed(rates: list[float]) -> str:
 def _trackers(config: Config, jsonl: JsonlTracker) -> list[Tracker]:
     settings = config.tracker
     trackers: list[Tracker] = [jsonl, ConsoleTracker(settings.console)]
-    if settings.optuna and config.evolution.space:
-        trackers.append(OptunaTracker(config.evolution.space))
+    if settings.optuna and any(recorded_spaces(config).values()):
+        trackers.append(OptunaTracker(recorded_spaces(config)))
     if settings.wandb != "disabled":
         trackers.append(
             WandbTracker(settings.wandb, settings.wandb_project, settings.wandb_entity, list(settings.tags))

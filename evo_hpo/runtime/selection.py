@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from evo_hpo.config.species import Species, name_of
+from evo_hpo.evolution.hyperparameters import of_stage, rows
 from evo_hpo.evolution.space import spread
 from evo_hpo.evolution.strategies import Fate, Past, Standing, Values
 from evo_hpo.policy.noise import generator, key
@@ -18,19 +20,33 @@ if TYPE_CHECKING:
     from evo_hpo.runtime.training import Training
 
 
-def first_values(training: Training, own: Values) -> dict[str, list[Any]]:
-    """key -> value of each member as a stage begins: drawn, or the config's own, or what the strategy says."""
-    config, slots = training.config, training.policy.slots
-    space = {name: dimension for name, dimension in config.evolution.space.items() if name in own}
-    members = config.evolution.population if config.evolution.spread else 1
+def first_values(training: Training) -> dict[str, list[Any]]:
+    """key -> value of each member as a stage begins: drawn, or the config's own, or what the strategy says.
+
+    Species take turns; the first member of each has its own values. A key that a member does not have is None.
+    """
+    config, slots, species = training.config, training.policy.slots, training.species
+    turns = -(-config.evolution.population // len(species)) if config.evolution.spread else 1
+    columns = [_drawn(training, one, turns) for one in species]
+    values = []
+    for slot in slots:
+        one, turn = species[slot % len(species)], slot // len(species) if turns > 1 else 0
+        values.append(one.choices | {name: column[turn] for name, column in columns[slot % len(species)].items()})
+    begun = config.evolution.strategy.begin(values, slots, training.stage_name)
+    return {name: [each.get(name) for each in begun] for name in sorted({name for each in begun for name in each})}
+
+
+def _drawn(training: Training, species: Species, members: int) -> dict[str, list[Any]]:
+    """key -> first values of the members of a species."""
+    config = training.config
+    own = of_stage(species.config.pipeline.stages[training.stage_name].algorithm, species.config)
+    space = {name: dimension for name, dimension in species.space.items() if name in own}
     drawn = spread(space, own, members, key(config.seed, "spread") % 2**31)
     known = config.evolution.start_from
-    for slot, found in enumerate(best_values(known, space)[: members - 1] if known and space else [], start=1):
+    for turn, found in enumerate(best_values(known, space)[: members - 1] if known and space else [], start=1):
         for name, column in drawn.items():
-            column[slot] = found[name]
-    values = [{name: column[slot if members > 1 else 0] for name, column in drawn.items()} for slot in slots]
-    begun = config.evolution.strategy.begin(values, slots, space, training.stage_name)
-    return {name: [each[name] for each in begun] for name in sorted(space)}
+            column[turn] = found[name]
+    return drawn
 
 
 def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGeneration]:
@@ -53,7 +69,7 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
         reason = ends if stage.evolve else "this stage does not evolve"
         fates = [Fate(m, "kept", False, reason) for m in range(members)]
     before = standing.values
-    taken = [dict(before[fate.parent] if fate.values is None else fate.values) for fate in fates]
+    taken = [_taken(fate, before[fate.parent]) for fate in fates]
     exploring = {m: taken[m] for m, fate in enumerate(fates) if fate.explore}
     explored = config.evolution.strategy.explore(
         exploring, standing, lambda m: generator(config.seed, "mutation", progress.generation, slots[m])
@@ -79,7 +95,7 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
         }
     )
     progress.slots = [slots[m] for m in stay]
-    progress.values = {name: [after[m][name] for m in stay] for name in progress.values}
+    progress.values = {name: [after[m].get(name) for m in stay] for name in progress.values}
     progress.fitness = [
         [finite_or_none(rates[m]), finite_or_none(fitness[m].low), finite_or_none(fitness[m].high)] for m in stay
     ]
@@ -104,6 +120,12 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
     ]
 
 
+def _taken(fate: Fate, parents: Values) -> Values:
+    """Hyperparameters to go on with; never those of a species that the weights are not of."""
+    foreign = fate.values is not None and name_of(fate.values) != name_of(parents)
+    return dict(parents if fate.values is None or foreign else fate.values)
+
+
 def due(generation: int, burn_in: int, every: int) -> bool:
     """Whether selection follows generation number `generation` of a stage, counted from 0."""
     return generation + 1 > burn_in and (generation + 1 - burn_in) % every == 0
@@ -118,7 +140,10 @@ def _standing(training: Training, fitness: Sequence[Success], rates: list[float]
         asked += 1
         return training.evaluate_again(members, asked)
 
-    values = progress.values
+    values = rows(progress.values, len(fitness))
+    spaces = {
+        one.name: {name: d for name, d in one.space.items() if name in progress.values} for one in training.species
+    }
     return Standing(
         stage=training.stage_name,
         slots=list(training.policy.slots),
@@ -126,18 +151,18 @@ def _standing(training: Training, fitness: Sequence[Success], rates: list[float]
         generations=stage.generations,
         fitness=rates,
         results=[list(one.results) for one in fitness],
-        values=[{name: column[m] for name, column in values.items()} for m in range(len(fitness))],
-        space={name: dimension for name, dimension in training.config.evolution.space.items() if name in values},
+        values=values,
+        space=spaces.get("", {}),
+        spaces={name: space for name, space in spaces.items() if name},
         past=[_past(entry) for entry in progress.history if entry["stage"] == training.stage_name],
         evaluate=evaluate,
     )
 
 
 def _past(entry: dict[str, Any]) -> Past:
-    columns = entry["values"]
     return Past(
         fitness=[_or_nan(rate) for rate in entry["fitness"]],
-        values=[{name: column[m] for name, column in columns.items()} for m in range(len(entry["fitness"]))],
+        values=rows(entry["values"], len(entry["fitness"])),
         parents=list(entry["parents"]),
         events=list(entry["events"]),
         results=[[_or_nan(result) for result in one] for one in entry.get("results", [])],
@@ -173,6 +198,8 @@ def _in_words(
         f"{names[name]} {number(old[name])} to {number(new)}" for name, new in after[member].items() if new != old[name]
     ]
     moved = f"; {', '.join(changes)}" if changes else ""
+    if (species := name_of(after[member])) != name_of(before[member]):
+        moved = f"; {species} from now on{', with' if changes else ''}{moved.removeprefix(';')}"
     if fate.event == "restarted":
         return f"{who} begins anew: {reason}{moved}"
     if fate.parent == member:

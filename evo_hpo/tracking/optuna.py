@@ -15,19 +15,25 @@ from typing import Any
 
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.schema import Dimension
+from evo_hpo.config.species import name_of
 from evo_hpo.evolution.space import distribution
 from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, RunInfo, Tracker
 from evo_hpo.tracking.jsonl import LINEAGE, read_jsonl
 
 JOURNAL = "optuna.journal"
+Spaces = Mapping[str, Mapping[str, Dimension]]
 PARENT = "lineage:parent"  # attribute that holds "generation/member" of the trial a trial descends from
 
 
 @dataclass
 class OptunaTracker(Tracker):
-    """Adds the members of each generation to the study in the run folder."""
+    """Adds the members of each generation to the study in the run folder.
 
-    space: Mapping[str, Dimension]
+    Args:
+        spaces: species -> what may differ between members; the species "" where there are none.
+    """
+
+    spaces: Spaces
     _study: Any = field(default=None, init=False, repr=False)
 
     def start(self, run: RunInfo) -> None:
@@ -35,13 +41,13 @@ class OptunaTracker(Tracker):
         journal.unlink(missing_ok=True)  # what was there may know more than the checkpoint that the run goes on from
         self._study = _create(f"journal:{journal}", run.name)
         lineage = run.folder / LINEAGE
-        _add(self._study, read_jsonl(lineage) if lineage.exists() else [], self.space)
+        _add(self._study, read_jsonl(lineage) if lineage.exists() else [], self.spaces)
 
     def generation(self, record: GenerationRecord) -> None:
-        _add(self._study, [_line(record.generation, member) for member in record.members], self.space)
+        _add(self._study, [_line(record.generation, member) for member in record.members], self.spaces)
 
 
-def export_study(run: Path, target: Path, space: Mapping[str, Dimension], name: str) -> int:
+def export_study(run: Path, target: Path, spaces: Spaces, name: str) -> int:
     """Write the study of a run as SQLite, with the report as an artifact in a folder beside it.
 
     Returns:
@@ -60,7 +66,7 @@ def export_study(run: Path, target: Path, space: Mapping[str, Dimension], name: 
     if not lines:
         raise UserError(f"no generation of {run} is complete, so there is no study to write")
     study = _create(f"sqlite:///{target}", name)
-    _add(study, lines, space)
+    _add(study, lines, spaces)
     report = run / "report.html"
     if report.is_file():
         store = FileSystemArtifactStore(_made(target.with_name(f"{target.stem}_artifacts")))
@@ -122,7 +128,7 @@ def _rated(source: str) -> list[tuple[float, dict[str, Any]]]:
     ]
 
 
-def _add(study: Any, lines: Iterable[Mapping[str, Any]], space: Mapping[str, Dimension]) -> None:
+def _add(study: Any, lines: Iterable[Mapping[str, Any]], spaces: Spaces) -> None:
     """One complete trial for each line of a lineage; a member without a usable fitness is a failed one."""
     optuna = _optuna()
     places = {
@@ -130,6 +136,7 @@ def _add(study: Any, lines: Iterable[Mapping[str, Any]], space: Mapping[str, Dim
         for trial in study.get_trials(deepcopy=False)
     }
     for line in lines:
+        space = spaces[name_of(line.get("before") or {})]
         used = {name: value for name, value in (line.get("before") or {}).items() if name in space}
         usable = isinstance(line["fitness"], int | float) and math.isfinite(line["fitness"])
         place = f"{line['generation']}/{line['member']}"

@@ -77,11 +77,10 @@ def test_a_mutated_value_changes_what_is_learned(case: str) -> None:
     training.prepare()
     own = hyperparameters.of_stage(training.stage.algorithm, training.config)[key]
     values = {key: list(VALUES.get(key.rpartition(".")[2], (own, 2 * own + 0.1)))}
-    algorithm = hyperparameters.bind(training.stage.algorithm, values, torch.device("cpu"))
     training.progress.values = values
-    training.collector.take(values)
+    training.take(values)
     for _ in range(3):
-        training.update(algorithm)
+        training.update()
     blocks = [block for block in (training.policy.block, training.policy.critic) if block is not None]
     assert any(not torch.equal(block.data[0], block.data[1]) for block in blocks)
 
@@ -92,6 +91,6 @@ def test_members_with_the_same_values_learn_the_same() -> None:
     shake(training.policy)
     training.prepare()
     for _ in range(3):
-        training.update(training.stage.algorithm)
+        training.update()
     for block in (training.policy.block, training.policy.critic):
         assert block is not None and torch.equal(block.data[0], block.data[1])

@@ -23,7 +23,9 @@ STAGE = "pipeline.stages.train"
 def collected(training: Training, update: int = 0) -> Any:
     settings = training.config
     sampling = hyperparameters.sampling(settings.rollout, {}, training.policy.members)
-    return training.collector.collect(settings.algorithm, sampling, update)
+    training.prepare()
+    [found] = training.collector.collect(training.teams, sampling, update)
+    return found
 
 
 def test_episodes_of_one_group_begin_with_the_same_observation_and_go_their_own_ways() -> None:
@@ -84,7 +86,8 @@ class ByTask(Reward):
 
 def with_reward(training: Training, reward: Reward) -> Training:
     object.__setattr__(training.config, "reward", reward)
-    training.collector.take({})
+    training.prepare()
+    training.take({})
     return training
 
 

@@ -18,7 +18,7 @@ from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Control, Dimension
 from evo_hpo.evolution.strategies import TPE, MutationOnly, SelectionOnly, Standing, Truncation
 from evo_hpo.runtime.controls import ARMS, CONTROLS, asked_for, asked_in, control_values, run_controls
-from tests.runtime.support import quick, started, stored
+from tests.runtime.support import quick, resumed, started, stored
 
 TRUNCATION = Truncation(quantile=0.5, elites=1, resample=1.0, mutated_keys=0)
 
@@ -104,6 +104,15 @@ def test_a_control_that_is_none_and_a_run_that_is_not_finished_are_refused(run: 
     started(tmp_path / "apart", "evolution=random", "evolution.population=2", "pipeline.stages.train.generations=1")
     with pytest.raises(UserError, match="nobody was selected in .*apart"):
         asked_for(tmp_path / "apart", [])
+
+
+def test_a_control_of_the_run_before_it_went_on_is_not_compared_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    started(folder, "evolution.population=2", "pipeline.stages.train.generations=1")
+    run_controls(asked_for(folder, ["arms=single"]))
+    resumed(folder, "pipeline.stages.train.generations=2")
+    with pytest.raises(UserError, match=r"single had \d+ tokens to spend, and a control of the run as it is now has \d+"):
+        run_controls(asked_for(folder, ["arms=single"]))
 
 
 def test_every_control_can_be_asked_for_in_the_config() -> None:

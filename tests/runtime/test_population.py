@@ -81,7 +81,7 @@ def rates(*values: float) -> list[Success]:
 def test_the_elite_is_untouched_and_a_clone_is_exact_moments_included(algorithm: str) -> None:
     training = training_of(config("evolution.population=4", f"algorithm={algorithm}"))
     training.prepare()
-    training.update(training.config.algorithm)
+    training.update()
     before = {name: tensor.clone() for name, tensor in training.tensors().items()}
     values = {name: list(column) for name, column in training.progress.values.items()}
     assert ("critic" in before) == (algorithm == "ppo")
@@ -101,7 +101,7 @@ def test_a_clone_goes_its_own_way() -> None:
     training.prepare()
     training._evolve(rates(0.1, 0.9))
     assert torch.equal(training.policy.block.data[0], training.policy.block.data[1])
-    training.update(training.config.algorithm)
+    training.update()
     assert not torch.equal(training.policy.block.data[0], training.policy.block.data[1])
 
 
@@ -189,7 +189,7 @@ def test_who_set_off_an_alarm_loses_the_next_selection_where_that_is_asked_for(o
     recorder = recorded(training)
     training.prepare()
     training.progress.values["rollout.temperature"] = [1.3, 1e-3, 1.3]  # member 1 always says the same
-    training.update(training.config.algorithm)
+    training.update()
     assert [(alarm.member, alarm.kind) for alarm in recorder.alarms] == [(1, "degenerate_text")]
     training._evolve(rates(0.1, 0.9, 0.5))
     assert recorder.generations[0].members[1].text.startswith(fate)

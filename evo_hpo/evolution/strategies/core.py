@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from evo_hpo.config.schema import Dimension
+from evo_hpo.config.species import name_of
 from evo_hpo.evolution.space import draw, perturb
 
 Values = dict[str, Any]  # dotted key -> value of one member
@@ -60,7 +61,8 @@ class Standing:
         fitness: [N] rate on the common tasks; NaN where it cannot be used.
         results: [N][tasks] mean result of each member on each common task, in [0, 1], NaN where it could not be played.
         values: [N] hyperparameters that it was trained with.
-        space: what may change, and where it may lie.
+        space: what may change, and where it may lie, in a population without species.
+        spaces: the same for each species, by name; empty where there are none.
         past: earlier generations of the stage, oldest first.
         evaluate: plays the common tasks once more with the members given, under new noise that is common to them, and
             returns their results; it costs what an evaluation costs.
@@ -76,6 +78,11 @@ class Standing:
     space: Mapping[str, Dimension]
     past: list[Past]
     evaluate: Callable[[Sequence[int]], list[list[float]]]
+    spaces: Mapping[str, Mapping[str, Dimension]] = field(default_factory=dict)
+
+    def space_of(self, values: Mapping[str, Any]) -> Mapping[str, Dimension]:
+        """What may change of a member with these hyperparameters."""
+        return self.spaces[name_of(values)] if self.spaces else self.space
 
     @classmethod
     def of(cls, fitness: Sequence[float], **changes: Any) -> Standing:
@@ -111,9 +118,7 @@ class Strategy(ABC):
         """Whether members begin anew, so that the best one of the last generation may not be the best."""
         return False
 
-    def begin(
-        self, values: Sequence[Values], slots: Sequence[int], space: Mapping[str, Dimension], stage: str
-    ) -> list[Values]:
+    def begin(self, values: Sequence[Values], slots: Sequence[int], stage: str) -> list[Values]:
         """Hyperparameters with which the members of a stage begin.
 
         Args:
@@ -165,7 +170,7 @@ class Mutation:
         self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
     ) -> dict[int, Values]:
         """As `Strategy.explore`, each child for itself."""
-        return {member: self(values, standing.space, rng(member)) for member, values in children.items()}
+        return {member: self(values, standing.space_of(values), rng(member)) for member, values in children.items()}
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,8 @@ class Gated(Strategy):
 
     def _alike(self, fates: Sequence[Fate], standing: Standing) -> str:
         """Why the population would be too much alike: few lines of descent, or close hyperparameters; empty if not."""
-        if not standing.space:
+        spaces = [standing.space_of(values) for values in standing.values]
+        if not any(spaces):
             return ""
         earlier = standing.past[max(0, len(standing.past) - self.horizon + 1) :]
         steps = [(one.parents, one.events) for one in earlier]
@@ -164,7 +165,7 @@ class Gated(Strategy):
         lines, least = lineages([*steps, plan]), min(self.min_lineages, len(fates) // 2)
         if lines < least:
             return f"of {least} lines of descent {lines} would remain"
-        apart = variety(standing.space, standing.values)
+        apart = variety(spaces, standing.values)
         return f"hyperparameters lie {apart:.3f} of their range apart" if apart < self.min_variety else ""
 
 
@@ -206,7 +207,8 @@ def _injected(
     member = int(candidates[0])
     reason = alike if member in kept else f"{fates[member].reason}, and {alike}"
     fresh = dict(standing.values[elites[0]])
-    fresh |= {name: draw(standing.space[name], float(rng.random())) for name in sorted(standing.space) if name in fresh}
+    space = standing.space_of(fresh)
+    fresh |= {name: draw(space[name], float(rng.random())) for name in sorted(space) if name in fresh}
     result = list(fates)
     result[member] = Fate(elites[0], "injected", False, reason, values=fresh)
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from evo_hpo.config.schema import Dimension
+from evo_hpo.config.species import name_of
 from evo_hpo.evolution.bandit import Process, beta
 from evo_hpo.evolution.space import UP, draw, place
 from evo_hpo.evolution.strategies.core import Fate, Standing, Strategy, Values
@@ -48,32 +49,49 @@ class PB2(Strategy):
     def explore(
         self, children: Mapping[int, Values], standing: Standing, rng: Callable[[int], np.random.Generator]
     ) -> dict[int, Values]:
-        process = self._learned(standing)
+        found: dict[int, Values] = {}
+        for species in sorted({name_of(values) for values in children.values()}):
+            alike = {member: values for member, values in children.items() if name_of(values) == species}
+            found |= self._explore(species, alike, set(children), standing, rng)
+        return found
+
+    def _explore(
+        self,
+        species: str,
+        children: Mapping[int, Values],
+        changing: Container[int],
+        standing: Standing,
+        rng: Callable[[int], np.random.Generator],
+    ) -> dict[int, Values]:
+        """Of one species, from what its members went through; `changing` are the children of all."""
+        space = standing.space_of(next(iter(children.values())))
+        process = self._learned(species, space, standing)
         attraction, time = beta(len(process.points)), len(standing.past) + 1
         going_on = [
-            _point(time, standing.fitness[m], values, standing.space)
+            _point(time, standing.fitness[m], values, space)
             for m, values in enumerate(standing.values)
-            if m not in children and math.isfinite(standing.fitness[m])
+            if m not in changing and math.isfinite(standing.fitness[m]) and name_of(values) == species
         ]
         if going_on:
             process = process.expecting(_tensor(going_on))
         found = {}
         for member in sorted(children):
-            offered = self._candidates(children[member], standing.space, rng(member))
+            offered = self._candidates(children[member], space, rng(member))
             fitness = _fitness_of(children[member], standing)
-            points = _tensor([_point(time, fitness, values, standing.space) for values in offered])
+            points = _tensor([_point(time, fitness, values, space) for values in offered])
             best = int(process.upper_bound(points, attraction).argmax())
             process = process.expecting(points[best : best + 1])
             found[member] = offered[best]
         return found
 
-    def _learned(self, standing: Standing) -> Process:
+    def _learned(self, species: str, space: Mapping[str, Dimension], standing: Standing) -> Process:
         """From the latest `memory` changes; they are standardised, and those far out are brought in, as in PB2."""
-        points, changes = experience(standing)
+        points, changes = experience(standing, species)
         latest = np.array(changes[-self.memory :])
         spread = latest.std() if len(latest) else 0.0
         standard = (latest - latest.mean()) / spread if spread > 0 else np.zeros_like(latest)
-        columns = len(_point(0, 0.0, standing.values[0], standing.space))
+        alike = next(values for values in standing.values if name_of(values) == species)
+        columns = len(_point(0, 0.0, alike, space))
         observed = _tensor(points[-self.memory :]).reshape(-1, columns)
         return Process.fitted(observed, torch.as_tensor(standard.clip(-2, 2), dtype=torch.float64))
 
@@ -87,16 +105,16 @@ class PB2(Strategy):
         return candidates
 
 
-def experience(standing: Standing) -> tuple[list[list[float]], list[float]]:
-    """Every generation that a member trained from a known fitness to another: where, and what changed."""
+def experience(standing: Standing, species: str = "") -> tuple[list[list[float]], list[float]]:
+    """Every generation that a member of the species trained from a known fitness to another: where, what changed."""
     fitness = [*(one.fitness for one in standing.past), standing.fitness]
     values = [*(one.values for one in standing.past), standing.values]
     points, changes = [], []
     for time in range(1, len(fitness)):
         for member, parent in enumerate(standing.past[time - 1].parents):
-            before, after = fitness[time - 1][parent], fitness[time][member]
-            if math.isfinite(before) and math.isfinite(after):
-                points.append(_point(time, before, values[time][member], standing.space))
+            before, after, own = fitness[time - 1][parent], fitness[time][member], values[time][member]
+            if math.isfinite(before) and math.isfinite(after) and name_of(own) == species:
+                points.append(_point(time, before, own, standing.space_of(own)))
                 changes.append(after - before)
     return points, changes
 

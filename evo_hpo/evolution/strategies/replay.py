@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from evo_hpo.config.schema import Dimension
 from evo_hpo.evolution.strategies.core import Fate, Standing, Strategy, Values
 
 ARMS = ("schedule", "final")  # of slots 0, 2, 4, … and of slots 1, 3, 5, …
@@ -36,9 +35,7 @@ class Replay(Strategy):
         if not any(self.schedule.values()):
             raise ValueError("schedule holds no generation; replay a run that was trained to its end")
 
-    def begin(
-        self, values: Sequence[Values], slots: Sequence[int], space: Mapping[str, Dimension], stage: str
-    ) -> list[Values]:
+    def begin(self, values: Sequence[Values], slots: Sequence[int], stage: str) -> list[Values]:
         return [dict(own) | self._at(stage, slot, 0) for own, slot in zip(values, slots, strict=True)]
 
     def select(self, standing: Standing, rng: np.random.Generator) -> list[Fate]:

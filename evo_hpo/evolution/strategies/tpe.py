@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from annotated_types import Ge, Gt
 
+from evo_hpo.config.species import name_of
 from evo_hpo.evolution.space import distribution
 from evo_hpo.evolution.strategies.core import Fate, Standing, Strategy, Values
 
@@ -51,23 +52,33 @@ class TPE(Strategy):
         ]
 
     def _suggest(self, standing: Standing, rng: np.random.Generator) -> list[Values]:
+        """Of each member what its species should try next."""
+        found: dict[int, Values] = {}
+        for species in sorted({name_of(values) for values in standing.values}):
+            members = [m for m, values in enumerate(standing.values) if name_of(values) == species]
+            suggested = self._of_species(species, members, standing, int(rng.integers(2**31)))
+            found |= dict(zip(members, suggested, strict=True))
+        return [found[m] for m in range(len(standing.values))]
+
+    def _of_species(self, species: str, members: list[int], standing: Standing, seed: int) -> list[Values]:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        space = {name: distribution(dimension) for name, dimension in sorted(standing.space.items())}
+        dimensions = standing.space_of(standing.values[members[0]])
+        space = {name: distribution(dimension) for name, dimension in sorted(dimensions.items())}
+        trials = [*self._trials(standing), *zip(standing.values, standing.fitness, strict=True)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
-                n_startup_trials=self.startup, multivariate=True, constant_liar=True, seed=int(rng.integers(2**31))
+                n_startup_trials=self.startup, multivariate=True, constant_liar=True, seed=seed
             )
             study = optuna.create_study(direction="maximize", sampler=sampler)
-            for values, fitness in [*self._trials(standing), *zip(standing.values, standing.fitness, strict=True)]:
-                params = {name: _inside(space[name], values[name]) for name in space}
-                if np.isfinite(fitness):
+            for values, fitness in trials:
+                if np.isfinite(fitness) and name_of(values) == species:
+                    params = {name: _inside(space[name], values[name]) for name in space}
                     trial = optuna.trial.create_trial(params=params, distributions=dict(space), value=float(fitness))
                     study.add_trial(trial)
-            asked = [study.ask(dict(space)).params for _ in standing.fitness]
-        return [dict(own) | params for own, params in zip(standing.values, asked, strict=True)]
+            return [dict(standing.values[m]) | study.ask(dict(space)).params for m in members]
 
 
 def _inside(distribution: Any, value: Any) -> Any:
