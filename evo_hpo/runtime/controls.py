@@ -13,6 +13,7 @@ from evo_hpo.config.errors import UserError
 from evo_hpo.config.legality import someone_is_selected
 from evo_hpo.config.provenance import write
 from evo_hpo.config.schema import Control
+from evo_hpo.config.species import as_one_species
 from evo_hpo.runtime.resuming import merged_with, stored_config
 from evo_hpo.runtime.run import RESULT, resume, run
 from evo_hpo.tracking.compare import arms_of, print_table, write_comparison
@@ -111,6 +112,7 @@ def control_values(of: Path, arm: Control) -> dict[str, Any]:
         target = {"selection_only": "SelectionOnly", "mutation_only": "MutationOnly"}[arm]
         evolution["strategy"] = {"_target_": f"{package}.{target}", "of": strategy}
     if arm == "single":
+        as_one_species(values, {})
         _give_to_one(values["pipeline"], int(evolution["population"]))
         evolution |= {"population": 1, "spread": False, "start_from": None}
     return values
