@@ -34,6 +34,8 @@ SMALL = [
 def small(*overrides: str) -> list[str]:
     """`overrides` on top of those that make the default experiment small."""
     other_stages = any(line.startswith("pipeline=") for line in overrides)
+    if not any(line.startswith(("evolution=", "sweep=")) for line in overrides):
+        overrides = ("evolution=truncation", *overrides)  # it replaces somebody in every generation
     return [line for line in SMALL if not (other_stages and line.startswith("pipeline."))] + list(overrides)
 
 

@@ -11,6 +11,7 @@ from algorithms.policy_gradient import PolicyGradient
 from algorithms.preference import Preference
 from envs.core import Environment, Feature
 from evo_hpo.config.alternatives import fitting_options
+from evo_hpo.config.dominance import failing_never_pays, failing_never_pays_where_weights_evolve
 from evo_hpo.config.facts import Facts, Violation
 from evo_hpo.config.legal_space import space_is_legal
 from evo_hpo.config.schema import Config
@@ -117,30 +118,6 @@ def _relative_scores_stay_in_their_group(facts: Facts) -> Iterator[Violation]:
                 _use("algorithm", lambda algorithm: algorithm.learns_from == "rollout" and algorithm.min_group > 1)
                 + (", or write reward.center=true" if hasattr(facts.config.reward, "center") else ""),
             )
-
-
-def _failing_never_pays(facts: Facts) -> Iterator[Violation]:
-    config = facts.config
-    bounds = config.reward.bounds(config.env) if config.granularity.reward == "mixed" else None
-    if bounds is None or bounds.succeeded_outcome[0] <= bounds.failed_outcome[1]:
-        return  # unknown (the alarm `outcome_overruled` watches), or an outcome that itself may favour failing
-    margin = config.granularity.margin(bounds)
-    if margin <= 0:
-        low, high = bounds.succeeded_turns[0], bounds.failed_turns[1]
-        gap = bounds.succeeded_outcome[0] - bounds.failed_outcome[1]
-        worth = gap * config.granularity.outcome_weight
-        enough = config.granularity.turn_weight * (high - low) / gap
-        yield Violation(
-            f"{facts.named('granularity')} lets a failed episode earn as much as a successful one: with "
-            f"{facts.named('reward')} in {facts.named('env')} a failure can collect {high:.3g} in turn rewards, a "
-            f"success as little as {low:.3g} and an outcome that is worth {worth:.3g} more",
-            f"write granularity.outcome_weight={_above(enough):g} or more, or granularity=sparse",
-        )
-
-
-def _above(value: float) -> float:
-    """The next tenth above `value`."""
-    return (int(value * 10) + 1) / 10
 
 
 def _scorers_are_trained_alone(facts: Facts) -> Iterator[Violation]:
@@ -376,7 +353,8 @@ REQUIREMENTS: dict[str, Callable[[Facts], Iterator[Violation]]] = {
     "an estimator that weighs turn rewards gets them": _estimator_has_turn_rewards,
     "the reward has the components that the estimator weighs": _estimator_has_its_components,
     "scores that compare within a group stay there": _relative_scores_stay_in_their_group,
-    "a failed episode cannot earn more than a successful one": _failing_never_pays,
+    "a failed episode cannot earn more than a successful one": failing_never_pays,
+    "nor anywhere in the search space": failing_never_pays_where_weights_evolve,
     "a scorer is trained in a run of its own": _scorers_are_trained_alone,
     "stale episodes have a ratio": _stale_episodes_have_a_ratio,
     "who is to be replaced can be": _replacing_has_a_next_selection,

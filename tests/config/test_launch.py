@@ -130,7 +130,7 @@ def test_a_run_leaves_its_config_and_sources_in_one_folder_below_the_working_dir
     config = yaml.safe_load((folder / "config.yaml").read_text())
     source = yaml.safe_load((folder / "provenance.yaml").read_text())
     assert config["seed"] == 3 and source["seed"] == "override seed=3"
-    assert source["evolution.population"] == "conf/evolution/truncation.yaml"
+    assert source["evolution.population"] == "conf/evolution/gated.yaml"
     assert source["rollout.tasks"] == "conf/experiment/smoke.yaml"
     assert json.loads((folder / "result.json").read_text())["population"] == 8
 

@@ -380,3 +380,28 @@ def test_a_strategy_that_counts_generations_is_asked_after_each() -> None:
     assert sentence == "evolution.burn_in is 1, and TPE counts generations from the first; write evolution.burn_in=0"
     loaded("evolution=gated", "evolution.burn_in=1")
     loaded("evolution=truncation", "evolution.every=2", "evolution.burn_in=1")
+
+
+TURN_WEIGHT = "+evolution.space.granularity.turn_weight={type: float, low: 0.5, high: %s}"
+
+
+def test_failing_must_not_pay_wherever_weights_may_evolve_to() -> None:
+    guess = ["evolution=gated", "env=guess_number", "granularity=mixed", "reward.invalid_penalty=0.1"]
+    loaded(*guess, TURN_WEIGHT % "1.2")
+    [sentence] = refusals(*guess, TURN_WEIGHT % "4")
+    assert sentence == (
+        "evolution.space allows granularity.turn_weight=4, and with that a failed episode earns as much as a "
+        "successful one under granularity=mixed; narrow these ranges, or write granularity=sparse"
+    )
+    outcome = "+evolution.space.granularity.outcome_weight={type: float, low: 0.1, high: 2}"
+    [sentence] = refusals(*guess, outcome)
+    assert "allows granularity.outcome_weight=0.1, and" in sentence
+
+
+def test_weights_of_a_reward_must_not_evolve_to_where_failing_pays() -> None:
+    guess = ["evolution=gated", "env=guess_number", "granularity=mixed", "reward=composite"]
+    strict = ["+reward@reward.parts.strict=environment", "reward.parts.strict.invalid_penalty=0.2"]
+    space = "+evolution.space.reward.weights.strict={type: float, low: 0.5, high: %s}"
+    loaded(*guess, *strict, "+reward.weights.strict=1", space % "2")
+    [sentence] = refusals(*guess, *strict, "+reward.weights.strict=1", space % "5")
+    assert sentence.startswith("evolution.space allows reward.weights.strict=5, and with that a failed episode")

@@ -15,6 +15,8 @@ from envs.frozen_lake import FrozenLake
 from evo_hpo.cli.listing import groups
 from evo_hpo.config import paths, schema
 from evo_hpo.config.alternatives import components
+from evo_hpo.config.build import build
+from evo_hpo.config.compose import compose
 from evo_hpo.config.hints import about
 from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config
@@ -69,8 +71,9 @@ def test_every_algorithm_goes_with_the_default_search_space() -> None:
 
 
 def test_the_default_run_composes_and_builds() -> None:
-    config, composed = loaded("evolution=truncation")
-    assert composed.choices["evolution"] == "truncation"
+    composed = compose()
+    config = build(composed.values, composed.provenance, composed.choices)
+    assert composed.choices["evolution"] == "gated"
     assert config.evolution.population > 1 and config.evolution.space
 
 
