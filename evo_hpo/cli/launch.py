@@ -43,7 +43,9 @@ def _launch(arguments: list[str]) -> None:
         if named:
             others = [argument for argument in arguments if argument not in named]
             return do(Path(named[-1].partition("=")[2]).expanduser(), others)
-    options = get_args_parser().parse_args(arguments)
+    options = get_args_parser().parse_intermixed_args(arguments)
+    flags = [argument for argument in arguments if argument not in options.overrides]
+    arguments = [*flags, *options.overrides]  # Hydra wants overrides in one piece
     if not (options.help or options.hydra_help or options.info or options.shell_completion):
         _check(options)
     if _rank() != 0:

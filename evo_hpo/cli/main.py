@@ -49,11 +49,11 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("run", type=Path, help="run folder")
 
     compare = commands.add_parser("compare", help="runs side by side at equal budget, as a table and as HTML")
-    compare.add_argument("runs", nargs="+", type=Path, metavar="run", help="folders; what differs in seed is a repeat")
+    compare.add_argument("runs", nargs="+", type=Path, metavar="run", help="folders of runs, or of a multirun")
     compare.add_argument(
         "--budget",
         default="policy_tokens",
-        choices=["policy_tokens", "environment_turns", "seconds"],
+        choices=["policy_tokens", "environment_turns", "updates", "seconds"],
         help="what counts as equal (default policy_tokens)",
     )
     compare.add_argument("--to", type=Path, default=Path("comparison.html"), help="page (default comparison.html)")
@@ -100,7 +100,7 @@ def _do(options: argparse.Namespace) -> None:
     elif options.command == "compare":
         from evo_hpo.tracking.compare import arms_of, print_table, write_comparison
 
-        arms = arms_of([_run_folder(run) for run in options.runs])
+        arms = arms_of(options.runs)
         print_table(arms, options.budget)
         print(write_comparison(arms, options.budget, options.to))
     elif options.command == "study":

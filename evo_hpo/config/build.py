@@ -13,6 +13,7 @@ from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.facts import Facts
 from evo_hpo.config.grains import grain_violations, with_grains
 from evo_hpo.config.hints import hint_for
+from evo_hpo.config.legal_space import relative_ranges_hold_the_own_value
 from evo_hpo.config.legality import stage_violations, violations
 from evo_hpo.config.schema import Config
 from evo_hpo.config.space import absolute, flat
@@ -79,7 +80,8 @@ def build(
         raise ConfigError(problems.by_key.values())
     assert isinstance(config, Config)
     facts = Facts(config, provenance, dict(choices or {}))
-    if unmet := [str(violation) for violation in conditions_are_legal(facts)]:
+    written = (conditions_are_legal, relative_ranges_hold_the_own_value)
+    if unmet := [str(violation) for requirement in written for violation in requirement(facts)]:
         raise ConfigError(unmet)
     if config.evolution.species.parts:
         return checked_species(facts, _illegal)

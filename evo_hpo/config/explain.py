@@ -138,11 +138,29 @@ def _key_problems(
             if loader.repository.group_exists(group):
                 problems.append(f"{key} is chosen as a whole: write {group}=… instead of {line}")
             else:
-                problems.append(unknown_key(key, f"override {line}", legal))
+                problems.append(_of_another_option(loader, key, line) or unknown_key(key, f"override {line}", legal))
         elif not override.is_force_add() and isinstance(override.value(), dict):
             for absent in _absent(override.value(), key, legal):
                 problems.append(f"{key} has no key '{absent}'; to add it write ++{line}")
     return problems
+
+
+def _of_another_option(loader: ConfigLoaderImpl, key: str, line: str) -> str:
+    """The sentence for a key that the group has only with another option; empty if no option has it."""
+    group = key.partition(".")[0]
+    having = []
+    for option in loader.get_group_options(group, ObjectType.CONFIG) if loader.repository.group_exists(group) else ():
+        try:
+            tree = loader.load_configuration(f"{group}/{option}", [], run_mode=RunMode.RUN)
+        except (HydraException, OmegaConfBaseException, ValueError):
+            continue
+        if key in dotted_keys(tree):
+            having.append(f"{group}={option}")
+    if not having:
+        return ""
+    return (
+        f"there is no key '{key}' with the {group} that is chosen (override {line}); it belongs to {', '.join(having)}"
+    )
 
 
 def _absent(value: Any, key: str, legal: Sequence[str]) -> Iterator[str]:

@@ -13,6 +13,18 @@ from evo_hpo.config.schema import Dimension
 from evo_hpo.config.validate import checked, from_where, show
 
 
+def relative_ranges_hold_the_own_value(facts: Facts) -> Iterator[Violation]:
+    """Before ranges are made absolute, which hides that an end is a multiple."""
+    for key, dimension in facts.config.evolution.space.items():
+        low, high = dimension.low, dimension.high
+        if dimension.relative and low is not None and high is not None and low < high and not low <= 1 <= high:
+            yield Violation(
+                f"evolution.space.{key} is relative and runs from {low:g} to {high:g} times the value of {key}, which "
+                "leaves that value itself out",
+                f"write {'low: 1' if low > 1 else 'high: 1'}, or change {key} and give multiples of that",
+            )
+
+
 def space_is_legal(facts: Facts) -> Iterator[Violation]:
     space = facts.config.evolution.space
     if not space:

@@ -33,9 +33,11 @@ def finished(run: Path, member: str) -> Path | None:
     try:
         result: dict[str, Any] = json.loads((run / RESULT).read_text(encoding="utf-8"))
         best = str(result["best"]["member"])
+        last = result["best"]["generations"] == result["generations"]  # else the member has trained on, or begun anew
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not finished: the checkpoints know
-    return run / BEST if member in (BEST, best) and (run / BEST).is_dir() else None
+    asked = member == BEST or (member == best and last)
+    return run / BEST if asked and (run / BEST).is_dir() else None
 
 
 def stored_member(run: Path, member: str) -> Stored:

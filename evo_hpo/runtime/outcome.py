@@ -19,7 +19,9 @@ def result_of(training: Training) -> dict[str, Any]:
     progress, policy, config, measure = training.progress, training.policy, training.config, training.measure
     best = progress.best()  # never chosen on the final tasks
     values = hyperparameters.rows(progress.values, policy.members)[best]
+    generations = progress.generation
     if progress.crowned is not None:
+        generations = progress.crowned["generation"] + 1
         best, values = policy.slots.index(progress.crowned["slot"]), progress.crowned["values"]
         for name, block in training.blocks().items():
             block.data[best] = training.champion[name]
@@ -31,7 +33,7 @@ def result_of(training: Training) -> dict[str, Any]:
         "name": config.name,
         "seed": config.seed,
         "base": progress.base,
-        "best": interval(final) | {"member": policy.slots[best], "hyperparameters": values},
+        "best": interval(final) | {"member": policy.slots[best], "generations": generations, "hyperparameters": values},
         "members": [interval(of_member[m][0]) | {"member": policy.slots[m]} for m in sorted(of_member) if others],
         "gain": finite_or_none(
             final.rate - (progress.base["success"] if progress.base["success"] is not None else math.nan)

@@ -64,7 +64,7 @@ def told(config: Config, policies: Sequence[Policy]) -> str:
     return (
         f"plan: {_many(plan.members, 'member')}{_of_species(config)}, {_many(plan.generations, 'generation')}, "
         f"{_many(plan.updates, 'update')} each; {played if plan.episodes else 'nothing is played'}; "
-        f"{megabytes:.1f} MB for what is trained beside the base"
+        f"{megabytes:.1f} MB for what is trained beside the base{_limits(config)}"
     )
 
 
@@ -80,6 +80,12 @@ def estimated(config: Config, episodes: Sequence[Episode], seconds: float) -> st
         f"at the pace of the base: about {count(tokens)} sampled tokens and {clock(playing)} for playing; learning "
         "comes on top, and takes about as long on a CPU"
     )
+
+
+def _limits(config: Config) -> str:
+    """Budgets that may end the run before that."""
+    limits = [f"{limit:,g} {name.replace('_', ' ')}" for name, limit in vars(config.budget).items() if limit]
+    return f"; it ends sooner where a budget is spent: {', '.join(limits)}" if limits else ""
 
 
 def _of_species(config: Config) -> str:

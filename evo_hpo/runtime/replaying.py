@@ -23,7 +23,7 @@ from evo_hpo.runtime.resuming import merged_with, stored_config
 from evo_hpo.runtime.run import RESULT, SCHEDULE
 
 # What may differ in a replay.
-OWN = ("name", "seed", "run_dir", "on_alarm", "evaluation.everyone", "evolution.", "sweep.", "tracker.")
+OWN = ("name", "seed", "run_dir", "on_alarm", "evaluation.everyone", "evolution.", "sweep.", "budget.", "tracker.")
 REPLICAS = 3  # agents of each arm; below five they are shown as points
 
 
@@ -57,6 +57,9 @@ def asked_for(run: Path, overrides: Sequence[str]) -> Replaying:
     values["name"] = f"{stored.get('name', run.name)}-replay"
     values["seed"] = int(stored.get("seed", 0)) + 1
     values["evaluation"]["everyone"] = True
+    values["budget"] = dict.fromkeys(values["budget"])
+    for stage, steps in schedule.items():
+        values["pipeline"]["stages"][stage]["generations"] = len(steps)
     values["on_alarm"], values["sweep"] = "warn", {"controls": []}
     values["evolution"] |= {
         "population": count * len(ARMS),
@@ -94,7 +97,7 @@ def compared(result: Mapping[str, Any], run: Path, resolved: Mapping[str, Any]) 
     changed = [
         f"{key} {before[key]} to {value}"
         for key, value in now.items()
-        if key in before and before[key] != value and not key.startswith(OWN)
+        if key in before and before[key] != value and not (key.startswith(OWN) or key.endswith(".generations"))
     ]
     arms: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for member in result["members"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,29 @@ def refuse_differences(before: Mapping[str, Any], now: Mapping[str, Any], run: P
             f"a resumed run must go on as it began, and {'; '.join(lines)}; leave that as it was, or start a new run "
             f"(from this one's agent with model.lora.start={run}/best)"
         )
+
+
+def refuse_less(before: Mapping[str, Any], config: Config, progress: Progress) -> None:
+    """Refuse to go on with a length or a budget that the run is beyond already.
+
+    Args:
+        before: resolved config of the checkpoint.
+        config: that is asked for.
+    Raises:
+        UserError: names what is asked for and what is done.
+    """
+    done = Counter(entry["stage"] for entry in progress.history)
+    for name, stage in config.pipeline.stages.items():
+        if done[name] > stage.generations:
+            key = f"pipeline.stages.{name}.generations"
+            raise UserError(
+                f"{key}={stage.generations}, and the run has {done[name]} generations of it; write {done[name]} or "
+                "more, or name an earlier one to go on from: generation=N"
+            )
+    for name, limit in vars(config.budget).items():
+        spent = progress.spent.get(name, 0)
+        if limit is not None and limit != before["budget"].get(name) and limit < spent:
+            raise UserError(f"budget.{name}={limit:g}, and the run has spent {spent:,.0f}; write more, or leave it out")
 
 
 def _changeable(name: str) -> bool:

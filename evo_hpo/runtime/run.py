@@ -29,7 +29,7 @@ from evo_hpo.runtime.measures import Measure
 from evo_hpo.runtime.plan import told
 from evo_hpo.runtime.processes import Processes
 from evo_hpo.runtime.progress import Progress
-from evo_hpo.runtime.resuming import asked_for, refuse_differences, refuse_foreign
+from evo_hpo.runtime.resuming import asked_for, refuse_differences, refuse_foreign, refuse_less
 from evo_hpo.runtime.setup import population_of, processes_of
 from evo_hpo.runtime.signals import terminable
 from evo_hpo.runtime.training import Training
@@ -75,6 +75,7 @@ def resume(folder: Path, overrides: list[str]) -> dict[str, Any]:
             checkpoint = checkpoints.load(asked.generation)
             refuse_foreign(checkpoint, folder)
             refuse_differences(checkpoint.state["config"], resolved, folder)
+            refuse_less(checkpoint.state["config"], config, Progress.of(checkpoint.state["progress"]))
         if processes.main:
             checkpoints.drop_after(checkpoint.generation if checkpoint else 0)
             rewind(folder, checkpoint.state["offsets"] if checkpoint else {})
@@ -246,7 +247,7 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
         f"\n{str(result['measured']).capitalize()} on {result['final_tasks']} {result['held_out']} that were never "
         "trained or selected on (95 % intervals):\n"
         f"  base            {rate(base)}\n"
-        f"  best member {best['member']:<3} {rate(best)}\n"
+        f"  best member {best['member']:<3} {rate(best)}{_since(result)}\n"
         f"{_counted(result['generations'], 'generation')} of {_counted(result['population'], 'member')} in "
         f"{result['seconds']:.0f} s, "
         f"{result['policy_tokens']:,} sampled tokens, {result['environment_turns']:,} turns, "
@@ -273,6 +274,12 @@ def _say(result: dict[str, Any], folder: Path, report: Path | None) -> None:
     for name, path in places:
         if path is not None:
             print(f"  {name:<9} {path}")
+
+
+def _since(result: dict[str, Any]) -> str:
+    """When the agent was taken, where that was not at the end."""
+    taken, last = result["best"]["generations"], result["generations"]
+    return "" if taken == last else f", as it was after generation {taken} of {last}"
 
 
 def _listed(rates: list[float]) -> str:

@@ -128,6 +128,8 @@ class Training:
                 self._generation()
                 self.save(self)
             if progress.stage + 1 == len(order) or self.exhausted:
+                if progress.stage_generation < self.stage.generations:
+                    self.trackers.note(f"the budget ends the run after generation {progress.generation}")
                 return result_of(self)
 
     def prepare(self) -> None:

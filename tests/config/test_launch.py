@@ -16,6 +16,7 @@ from evo_hpo.cli import guard
 from evo_hpo.cli.launch import main
 from evo_hpo.config import paths
 from evo_hpo.config.compose import compose
+from tests.config.support import write_yaml
 
 LAUNCH = paths.PACKAGE.parent / "launch.py"
 SMALL = ["experiment=smoke", "evaluation.tasks=4", "evaluation.final_tasks=4", "tracker=off"]
@@ -161,3 +162,11 @@ def test_two_processes_of_one_run_share_one_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     [folder] = (tmp_path / "runs").iterdir()
     assert (folder / "result.json").exists()
+
+
+def test_options_may_stand_anywhere(tmp_path: Path) -> None:
+    write_yaml(tmp_path / "mine" / "env", "mine", "defaults: [frozen_lake, _self_]\nsize: 3\n")
+    done = launched(tmp_path, "seed=1", "--cfg", "job", "env=mine", "--config-dir", str(tmp_path / "mine"), "threads=1")
+    assert done.returncode == 0, done.stderr
+    shown = yaml.safe_load(done.stdout)
+    assert (shown["env"]["size"], shown["seed"], shown["threads"]) == (3, 1, 1)

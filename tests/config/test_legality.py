@@ -405,3 +405,13 @@ def test_weights_of_a_reward_must_not_evolve_to_where_failing_pays() -> None:
     loaded(*guess, *strict, "+reward.weights.strict=1", space % "2")
     [sentence] = refusals(*guess, *strict, "+reward.weights.strict=1", space % "5")
     assert sentence.startswith("evolution.space allows reward.weights.strict=5, and with that a failed episode")
+
+
+def test_a_relative_range_without_the_own_value_says_what_to_write() -> None:
+    key = "algorithm.kl.coef"
+    [sentence] = refusals("evolution=gated", f"++evolution.space.{key}={{low: 2, high: 5}}")
+    assert sentence == (
+        f"evolution.space.{key} is relative and runs from 2 to 5 times the value of {key}, which leaves that value "
+        f"itself out; write low: 1, or change {key} and give multiples of that"
+    )
+    loaded("evolution=gated", f"++evolution.space.{key}={{low: 1, high: 5}}")

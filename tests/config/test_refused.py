@@ -213,3 +213,11 @@ def test_a_group_written_as_a_key_is_pointed_to_the_group() -> None:
     assert refusals("algorithm.correction=icepop") == [
         "algorithm.correction is chosen as a whole: write algorithm/correction=… instead of algorithm.correction=icepop"
     ]
+
+
+def test_a_key_of_another_option_names_that_option() -> None:
+    [sentence] = refusals("evolution=truncation", "evolution.strategy.size=3")
+    assert sentence == (
+        "there is no key 'evolution.strategy.size' with the evolution that is chosen (override "
+        "evolution.strategy.size=3); it belongs to evolution=tournament"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,19 @@ def test_members_follow_the_schedule_or_keep_its_end(
     page = (replay / "report.html").read_text() if (replay / "report.html").exists() else render(load(replay))
     assert "along the schedule" in page and "the agent that found it" in page
     assert stored(replay)["seed"] == stored(original)["seed"] + 1
+
+
+def test_a_replay_is_as_long_as_what_it_replays_and_has_no_budget_of_a_population(
+    original: Path, tmp_path: Path
+) -> None:
+    cut = Path(shutil.copytree(original, tmp_path / "cut"))
+    steps = yaml.safe_load((cut / "schedule.yaml").read_text())
+    (cut / "schedule.yaml").write_text(yaml.safe_dump(steps[1:]))  # as of a member that began anew
+    text = (cut / "config.yaml").read_text()
+    (cut / "config.yaml").write_text(text.replace("policy_tokens: null", "policy_tokens: 9000"))
+    replay = asked_for(cut, []).config
+    assert replay.pipeline.stages["train"].generations == len(steps) - 1 == 2
+    assert set(vars(replay.budget).values()) == {None}
 
 
 def test_the_arms_are_told_apart_by_slot() -> None:

@@ -115,6 +115,22 @@ def test_a_run_can_go_on_for_longer_and_its_record_says_so(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["generations=2"], "generations=2, and the run has 3 generations of it; write 3 or more, or name an earlier"),
+        (["budget.environment_turns=9"], "budget.environment_turns=9, and the run has spent .*; write more"),
+    ],
+)
+def test_a_run_is_not_cut_to_less_than_it_has_done(copy: Path, overrides: list[str], sentence: str) -> None:
+    before = stored(copy)
+    changes = [line.replace("generations", GENERATIONS) for line in overrides]
+    with pytest.raises(UserError, match=sentence):
+        resumed(copy, *changes)
+    assert stored(copy) == before
+    assert resumed(copy, "generation=1", f"{GENERATIONS}=2")["generations"] == 2
+
+
+@pytest.mark.parametrize(
     ("override", "sentence"),
     [
         ("tracker=off", "tracker=off would exchange a whole part of a run that has begun; name single keys"),

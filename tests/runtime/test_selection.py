@@ -84,18 +84,22 @@ def test_a_member_that_begins_anew_is_where_the_run_began_with_other_values(runs
 
 @pytest.mark.parametrize("budget", ["policy_tokens", "environment_turns", "updates"])
 def test_a_run_ends_with_the_generation_that_comes_nearest_to_its_budget(
-    runs: dict[str, Path], budget: str, tmp_path: Path
+    runs: dict[str, Path], budget: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [json.loads(line) for line in (runs["whole"] / "metrics.jsonl").read_text().splitlines()]
     after = {line["generation"]: line for line in lines if line["kind"] == "generation"}
     limit = 2 if budget == "updates" else after[1][budget]
-    result = started(tmp_path / "run", *scripted("-1, -1"), f"budget.{budget}={limit}")
+    shown = "tracker.console=lines"
+    result = started(tmp_path / "run", *scripted("-1, -1"), f"budget.{budget}={limit}", shown)
     assert 0 < result["generations"] < 3
     reached = after[result["generations"] - 1]
     spent = result["updates"] if budget == "updates" else reached[budget]
     assert abs(spent - limit) <= Checkpoints(tmp_path / "run", 3).load().state["progress"]["latest"][budget] / 2
     last = [line for line in lineage(tmp_path / "run") if line["generation"] == result["generations"] - 1]
     assert all("the budget ends here" in line["text"] for line in last)
+    said = capsys.readouterr().out
+    assert f"it ends sooner where a budget is spent: {limit:,g} {budget.replace('_', ' ')}" in " ".join(said.split())
+    assert f"he budget ends the run after generation {result['generations']}" in said
     assert resumed(tmp_path / "run", f"budget.{budget}=100000000")["generations"] == 3
 
 
@@ -114,6 +118,12 @@ def test_the_best_of_all_trials_is_the_result_although_its_slot_began_anew(tmp_p
     assert result["best"]["hyperparameters"] == pytest.approx(first_best["before"])
     [step] = yaml.safe_load((tmp_path / "run" / "schedule.yaml").read_text())
     assert (step["generation"], step["member"]) == (first_best["generation"], first_best["member"])
+    assert result["best"]["generations"] == first_best["generation"] + 1
+    slot = first_best["member"]
+    present = Checkpoints(tmp_path / "run", 9).load(5).tensors["policy"]
+    as_it_is = stored_member(tmp_path / "run", str(slot)).policy.block.data[0]
+    assert torch.equal(as_it_is, present[slot]), "the member itself has trained on"
+    assert not torch.equal(as_it_is, stored_member(tmp_path / "run", "best").policy.block.data[0])
     exported = load_file(tmp_path / "run" / "best" / "adapter_model.safetensors")
     champion = Checkpoints(tmp_path / "run", 9).load(first_best["generation"] + 1).tensors["champion.policy"]
     sizes = sum(tensor.numel() for tensor in exported.values())
