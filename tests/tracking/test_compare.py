@@ -11,9 +11,12 @@ import pytest
 import yaml
 
 from evo_hpo.cli.main import main
+from evo_hpo.config.compose import compose
 from evo_hpo.config.errors import UserError
-from evo_hpo.tracking.compare import Arm, arms_of, write_comparison
-from evo_hpo.tracking.compare.arms import common_budget
+from evo_hpo.config.provenance import complete, leaves
+from evo_hpo.tracking.compare import Arm, arms_of, print_table, write_comparison
+from evo_hpo.tracking.compare.arms import common_budget, remarks
+from evo_hpo.tracking.compare.labels import Setting, labels
 from evo_hpo.tracking.compare.statistics import Estimate, improvement, iqm
 from evo_hpo.tracking.compare.table import points_or_iqm, rows
 
@@ -26,6 +29,7 @@ def run_folder(folder: Path, seed: int, success: float, fitness: list[float], to
     for generation, best in enumerate(fitness):
         for member, worth in enumerate((best, best / 2)):
             spent = {"policy_tokens": tokens * (generation + 1), "environment_turns": generation + 1, "seconds": 1.0}
+            spent["update"] = 5 * (generation + 1)
             lines.append({"kind": "generation", "generation": generation, "member": member, "fitness": worth, **spent})
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     best_of = {"success": success, "low": success - 0.1, "high": success + 0.1, "member": 0}
@@ -60,6 +64,73 @@ def test_where_and_how_fast_a_run_was_made_is_no_setting(tmp_path: Path) -> None
     assert [(arm.label, len(arm.runs)) for arm in arms_of(folders)] == [("all runs", 2)]
 
 
+def test_a_folder_counts_once_however_it_is_named(tmp_path: Path) -> None:
+    one, two = (run_folder(tmp_path / "multirun" / name, seed, 0.5, [0.4]) for seed, name in ((1, "10_b"), (0, "9_a")))
+    named = [one, one.parent / ".." / "multirun" / one.name, tmp_path / "multirun", one]
+    [arm] = arms_of(named)
+    assert [run.folder for run in arm.runs] == [one, two]
+    assert [run.folder for run in arms_of([tmp_path / "multirun"])[0].runs] == [two, one]  # by their numbers
+
+
+def test_runs_that_are_no_full_repeats_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, again, other = (run_folder(tmp_path / n, s, 0.5, [0.4]) for n, s in (("a", 3), ("b", 3), ("c", 4)))
+    assert remarks(arms_of([first, other])) == []
+    (again / "result.json").unlink()
+    arms = arms_of([first, again, other])
+    assert remarks(arms) == [
+        f"{again} is not finished; it counts as far as it went.",
+        f"{first} and {again} have the same settings and the same seed, 3: no repeats of each other.",
+    ]
+    print_table(arms, "policy_tokens")
+    page = write_comparison(arms, "policy_tokens", tmp_path / "page.html").read_text()
+    printed = capsys.readouterr().out
+    assert all(remark in printed and remark in page for remark in remarks(arms))
+
+
+def composed(*overrides: str) -> Setting:
+    job = compose(["evolution=gated", "name=run", *overrides])
+    return Setting(dict(leaves(job.values)), complete(job.provenance, job.values))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "told"),
+    [
+        (["evolution=none", "evolution=gated"], ["evolution=none", "evolution=gated"]),
+        (["algorithm=grpo", "algorithm=ppo"], ["algorithm=grpo", "algorithm=ppo"]),  # ppo.yaml builds on grpo.yaml
+        (["", "evolution.strategy.elites=1"], ["elites=2", "elites=1"]),
+        (
+            ["evolution=none", "", "evolution.strategy.elites=1"],
+            ["evolution=none", "evolution=gated, elites=2", "evolution=gated, elites=1"],
+        ),
+        (
+            ["evolution=none", "evolution.population=4 pipeline.stages.train.generations=2"],
+            ["evolution=none, generations=8, population=1", "evolution=gated, generations=2, population=4"],
+        ),
+        (["algorithm/objective=clipped", "algorithm/objective=cispo"], ["objective=Clipped", "objective=CISPO"]),
+        (["", "algorithm.kl.coef=0.1"], ["kl.coef=0.01", "kl.coef=0.1"]),  # that of the stage is the same key
+        (
+            ["", "evolution.space.rollout.temperature.high=2"],
+            ["evolution.space.rollout.temperature.high=1.3", "evolution.space.rollout.temperature.high=2"],
+        ),
+        (["", "evolution/space=none"], ["space of 6 keys", "space of 0 keys"]),
+        (["", "evolution.species.algorithm=[grpo,ppo]"], ["algorithm=None", "algorithm=['grpo', 'ppo']"]),
+        (["", "+reward.more=1"], ["without more", "more=1"]),
+    ],
+)
+def test_a_setting_is_called_by_the_choice_that_brought_the_rest_along(jobs: list[str], told: list[str]) -> None:
+    assert labels([composed(*job.split()) for job in jobs]) == told
+
+
+def test_where_a_class_differs_its_keys_are_not_listed(tmp_path: Path) -> None:
+    elites = gated(8)
+    elites["evolution"]["strategy"] |= {"elites": 2, "cooldown": 0}
+    folders = [run_folder(tmp_path / "a", 0, 0.5, [0.4], **elites), run_folder(tmp_path / "b", 0, 0.5, [0.4], **lone())]
+    assert [arm.label for arm in arms_of(folders)] == [
+        "strategy=Gated, population=8",
+        "strategy=NoEvolution, population=1",
+    ]
+
+
 def test_settings_that_differ_in_more_than_a_label_holds_are_still_told_apart(tmp_path: Path) -> None:
     settings = [(1, 1, 1, 1), (2, 2, 2, 1), (1, 1, 1, 2)]
     folders = [run_folder(tmp_path / f"r{s}", 0, 0.5, [0.4], **dict(zip("abcd", s, strict=True))) for s in settings]
@@ -87,6 +158,25 @@ def test_a_run_counts_with_the_generation_that_ends_nearest_to_the_common_budget
     assert run.fitness_at("policy_tokens", 292) == [0.7]  # of its last 100 tokens 8 are beyond
     assert run.fitness_at("policy_tokens", 251) == [0.7] and run.fitness_at("policy_tokens", 250) == [0.5]
     assert run.fitness_at("policy_tokens", 50) == []
+
+
+def test_a_generation_counts_the_updates_of_each_member(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = run_folder(tmp_path / "a", 0, 0.5, [0.2, 0.5, 0.7], **gated(8))
+    short = run_folder(tmp_path / "b", 0, 0.5, [0.3, 0.4], **lone())
+    first, second = arms_of([long, short])
+    assert common_budget([first, second], "updates") == 10
+    assert [row["generations"] for row in rows([first, second], "updates")] == ["3", "2"]
+    assert main(["compare", "--budget", "updates", str(long), str(short), "--to", str(tmp_path / "page.html")]) == 0
+    assert "fitness at 10 updates of each member" in capsys.readouterr().out
+
+
+def test_the_page_says_which_line_is_which_setting(arms: list[Arm], tmp_path: Path) -> None:
+    text = write_comparison(arms, "policy_tokens", tmp_path / "page.html").read_text()
+    [legend] = re.findall('<div class="legend always">(.*?)</div>', text)
+    for place, arm in enumerate(arms):
+        assert f'<span class="chip m{place}">{arm.label}</span>' in legend
+        assert f'<g class="series m{place}" data-m="{place}"><title>{arm.label}' in text
+    assert re.search(r"\.legend\.always \{ display: flex \}", text)  # other legends need a script to show
 
 
 def test_what_the_result_was_measured_with_is_no_budget(tmp_path: Path) -> None:
@@ -159,13 +249,13 @@ def test_the_command_prints_and_writes_a_page(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "all runs" in said and "0.500 0.500" in said and str(page) in said
     text = page.read_text()
-    assert "<script" not in text and "Best fitness by sampled tokens" in text and "r1" in text
+    assert "<script" not in text and "Fitness by sampled tokens" in text and "r1" in text
 
 
 def test_a_curve_spans_what_all_runs_of_its_setting_have_spent(tmp_path: Path) -> None:
     folders = [run_folder(tmp_path / "a", 0, 0.5, [0.2, 0.4, 0.6]), run_folder(tmp_path / "b", 1, 0.5, [0.8, 0.9], 125)]
     text = write_comparison(arms_of(folders), "policy_tokens", tmp_path / "page.html").read_text()
-    [chart] = re.findall("Best fitness by sampled tokens</figcaption>(.*?)</svg>", text)
+    [chart] = re.findall("Fitness by sampled tokens</figcaption>(.*?)</svg>", text)
     ticks = [int(tick) for tick in re.findall(r'text-anchor="middle">(\d+)<', chart)]
     assert ticks == [150, 200, 250]  # from 125, where the second has its first generation, to its end
 

@@ -1,4 +1,4 @@
-"""Runs side by side: `arms` which runs are repeats of one setting, `statistics` over them, `page` the HTML, `table`."""
+"""Runs side by side: `arms` which are repeats of one setting, `labels` what to call it, `statistics`, `page`, `table`."""
 
 from evo_hpo.tracking.compare.arms import Arm, arms_of
 from evo_hpo.tracking.compare.page import write_comparison

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import leaves
+from evo_hpo.tracking.compare.labels import Setting, differing_keys, labels
 from evo_hpo.tracking.report.data import RunData, load, number, rate
 
 REPEATS = ("seed", "name", "run_dir")  # keys in which repeats of one setting may differ
 SILENT = ("tracker.", "checkpoint.", "sweep.", "device", "threads", "learner.", "plugins", "rollout.threads")
-BUDGETS = {"policy_tokens": "sampled tokens", "environment_turns": "environment turns", "seconds": "seconds"}
-SHOWN = 3  # differing keys that make up a label
+BUDGETS = {
+    "policy_tokens": "sampled tokens",
+    "environment_turns": "environment turns",
+    "updates": "updates of each member",
+    "seconds": "seconds",
+}
+CONFIG = "config.yaml"
 
 
 @dataclass
@@ -24,6 +29,19 @@ class RunSummary:
     folder: Path
     data: RunData
     curve: list[dict[str, float]] = field(default_factory=list)  # after each generation: costs, and the best fitness
+
+    @property
+    def seed(self) -> str:
+        return str(self.data.config.get("seed", "?"))
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.data.result)
+
+    @property
+    def generations(self) -> int:
+        """That it was trained for; a budget may have ended it before its settings would."""
+        return len({line["generation"] for line in self.data.generations})
 
     @property
     def success(self) -> float | None:
@@ -74,41 +92,63 @@ class Arm:
         return [fitness for fitness in known if fitness is not None]
 
 
-def arms_of(folders: Sequence[Path]) -> list[Arm]:
+def arms_of(named: Sequence[Path]) -> list[Arm]:
     """Runs grouped by all that is not a seed, in the order in which they were named.
 
+    Args:
+        named: run folders, each of which counts once; a folder of run folders stands for all in it.
     Raises:
         UserError: a folder holds nothing of a run, or not all were measured by the same.
     """
-    runs: list[RunSummary] = []
-    for folder in folders:
-        try:
-            data = load(folder)
-        except FileNotFoundError as error:
-            raise UserError(str(error)) from error
-        runs.append(RunSummary(folder, data, _curve(data)))
+    runs = [RunSummary(folder, data := load(folder), _curve(data)) for folder in _run_folders(named)]
     _refuse_different_measures(runs)
-    settings = [_setting(run.data.config) for run in runs]
-    differing = sorted(
-        key
-        for key in set().union(*settings)
-        if len({repr(setting.get(key)) for setting in settings}) > 1 and not key.startswith(SILENT)
-    )
-    grouped: dict[str, Arm] = {}
-    for run, setting in zip(runs, settings, strict=True):
-        identity = repr([setting.get(key) for key in differing])
-        arm = grouped.setdefault(identity, Arm(_label(setting, differing), []))
-        arm.runs.append(run)
-    arms = list(grouped.values())
-    for index, arm in enumerate(arms):  # labels leave keys out, so two may be alike
-        if any(other.label == arm.label for other in arms if other is not arm):
-            arm.label = f"{arm.label} ({index + 1})"
-    return arms
+    settings = [_setting(run.data) for run in runs]
+    differing = differing_keys(settings)
+    grouped: dict[str, list[int]] = {}
+    for place, setting in enumerate(settings):
+        grouped.setdefault(repr([setting.values.get(key) for key in differing]), []).append(place)
+    names = labels([settings[places[0]] for places in grouped.values()])
+    return [
+        Arm(f"{name} ({number})" if names.count(name) > 1 else name or "all runs", [runs[place] for place in places])
+        for number, (name, places) in enumerate(zip(names, grouped.values(), strict=True), start=1)
+    ]
 
 
 def common_budget(arms: Sequence[Arm], budget: str) -> float:
     """What every run has spent at least until its last generation."""
     return min(run.trained(budget) for arm in arms for run in arm.runs)
+
+
+def remarks(arms: Sequence[Arm]) -> list[str]:
+    """Sentences about runs that are no full repeats."""
+    found = []
+    for arm in arms:
+        of_seed: dict[str, list[str]] = {}
+        for run in arm.runs:
+            of_seed.setdefault(run.seed, []).append(str(run.folder))
+            if not run.finished:
+                found.append(f"{run.folder} is not finished; it counts as far as it went.")
+        found += [
+            f"{' and '.join(folders)} have the same settings and the same seed, {seed}: no repeats of each other."
+            for seed, folders in of_seed.items()
+            if len(folders) > 1
+        ]
+    return found
+
+
+def _run_folders(named: Sequence[Path]) -> list[Path]:
+    """Each run once; the runs of a multirun in the order of their numbers."""
+    found: dict[Path, Path] = {}
+    for folder in named:
+        inside = [] if (folder / CONFIG).is_file() else [path.parent for path in folder.glob(f"*/{CONFIG}")]
+        inside.sort(key=lambda one: (len(one.name.partition("_")[0]), one.name))  # 2_… before 10_…
+        for one in inside or [folder]:
+            if not (one / CONFIG).is_file():
+                raise UserError(
+                    f"{one} is no run folder, and holds none: there is no {CONFIG} in it or one level below"
+                )
+            found.setdefault(one.resolve(), one)
+    return list(found.values())
 
 
 def _refuse_different_measures(runs: Sequence[RunSummary]) -> None:
@@ -126,7 +166,8 @@ def _curve(data: RunData) -> list[dict[str, float]]:
     by_generation: dict[int, dict[str, float]] = {}
     for line in data.generations:
         fitness = number(line.get("fitness"))
-        costs = {budget: number(line.get(budget)) for budget in BUDGETS}
+        # a record counts the updates until its end under the name of the update that it is
+        costs = {budget: number(line.get("update" if budget == "updates" else budget)) for budget in BUDGETS}
         if fitness is None or any(cost is None for cost in costs.values()):
             continue
         point = by_generation.setdefault(
@@ -136,17 +177,6 @@ def _curve(data: RunData) -> list[dict[str, float]]:
     return [point for _, point in sorted(by_generation.items())]
 
 
-def _setting(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in leaves(config) if key not in REPEATS}
-
-
-def _label(setting: dict[str, Any], differing: Sequence[str]) -> str:
-    """The first keys that differ, parts by their class before single values."""
-    parts = [key for key in differing if key.endswith("_target_")]
-    chosen = [*parts, *(key for key in differing if key not in parts and key in setting)][:SHOWN]
-    told = []
-    for key in chosen:
-        if key in setting:
-            name, value = key.removesuffix("._target_"), setting[key]
-            told.append(f"{name.rpartition('.')[2]}={str(value).rpartition('.')[2] if key in parts else value}")
-    return ", ".join(told) or "all runs"
+def _setting(data: RunData) -> Setting:
+    kept = {key: value for key, value in leaves(data.config) if key not in REPEATS and not key.startswith(SILENT)}
+    return Setting(kept, {key: source for key, source in data.provenance.items() if isinstance(source, str)})

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evo_hpo.tracking.compare.arms import BUDGETS, Arm, common_budget
+from evo_hpo.tracking.compare.arms import BUDGETS, Arm, common_budget, remarks
 from evo_hpo.tracking.compare.statistics import ENOUGH, Estimate, improvement, iqm
 from evo_hpo.tracking.progress import count
 
 NOTE = (
-    f"A run is one repeat, however many members it has. IQM: mean of the middle half of the runs, with 95 % bootstrap "
-    f"intervals; fewer than {ENOUGH} runs are shown as they are. P(better): probability that a run beats one of the "
-    "first line."
+    "A run is one repeat, however many members it has. Fitness: of the best member in the generation that ended "
+    "nearest to the budget, which every run had spent. Success: of the best member on the final tasks, at the end of "
+    "its run. IQM: mean of the middle half of the runs, with 95 % bootstrap intervals; fewer than "
+    f"{ENOUGH} runs are shown as they are. P(better): probability that a run has more success than one of the first "
+    "line."
 )
 
 
@@ -27,8 +29,9 @@ def rows(arms: Sequence[Arm], budget: str) -> list[dict[str, str]]:
             {
                 "setting": arm.label,
                 "runs": str(len(arm.runs)),
+                "generations": _span([run.generations for run in arm.runs]),
                 BUDGETS[budget]: _span([run.total(budget) for run in arm.runs]),
-                f"best fitness at {count(spent)} {BUDGETS[budget]}": points_or_iqm(fitness),
+                f"fitness at {count(spent)} {BUDGETS[budget]}": points_or_iqm(fitness),
                 "success on final tasks": points_or_iqm(arm.successes),
                 "P(better)": "" if arm is arms[0] else against,
             }
@@ -43,7 +46,7 @@ def print_table(arms: Sequence[Arm], budget: str) -> None:
     widths = {name: max(len(name), *(len(row[name]) for row in table)) for name in names}
     for line in (dict.fromkeys(names, "") | {name: name for name in names}, *table):
         print("  ".join(line[name].ljust(widths[name]) for name in names).rstrip())
-    print(NOTE)
+    print("\n".join([NOTE, *remarks(arms)]))
 
 
 def points_or_iqm(values: Sequence[float]) -> str:
