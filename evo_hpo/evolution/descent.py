@@ -12,6 +12,11 @@ SAME = ("kept", "elite")  # the slot still holds the member that it held
 FOUNDERS = ("injected", "restarted")  # with what comes from nobody: a line of descent begins
 
 
+def lost_its_place(member: int, parent: int, event: str) -> bool:
+    """Whether a member did not go on: another came into its slot, it began anew, or it left."""
+    return parent != member or event not in SAME
+
+
 def changed_hands(past: Sequence[Past], member: int, selections: int) -> bool:
     """Whether the slot was filled by something else in one of the latest `selections`."""
     for generation in reversed(past[-selections:] if selections else []):

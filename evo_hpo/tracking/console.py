@@ -18,10 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from evo_hpo.evolution.descent import lost_its_place
 from evo_hpo.tracking.core import Alarm, GenerationRecord, RunInfo, Tracker, UpdateRecord
 from evo_hpo.tracking.jsonl import METRICS, read_jsonl
 from evo_hpo.tracking.judged import judged
-from evo_hpo.tracking.progress import Progress, clock, count, number, short_names
+from evo_hpo.tracking.progress import Progress, clock, count, enumerated, number, short_names
 
 SECONDS_BETWEEN_LINES = 2.0
 WIDTH_WITHOUT_HYPERPARAMETERS = 65  # characters of the member table that are always shown
@@ -105,17 +106,18 @@ class LineView:
         self._progress.on_generation(record)
         start = f"{clock(record.seconds)}  generation {record.generation + 1} of {self._progress.generations} done"
         best = self._progress.best()
-        if best is None:
+        if not best:
             self.say(f"{start}: no member has a fitness")
         else:
             fitness = [m.fitness for m in record.members if math.isfinite(m.fitness)]
             others = f", mean {sum(fitness) / len(fitness):.2f}" if len(fitness) > 1 else ""
+            who = enumerated([worth.member for worth in best])
             self.say(
-                f"{start}: best is member {best.member} with fitness {best.fitness:.2f} "
-                f"({best.low:.2f} to {best.high:.2f}){others}"
+                f"{start}: best {'is' if len(best) == 1 else 'are'} {who} with fitness {best[0].fitness:.2f} "
+                f"({best[0].low:.2f} to {best[0].high:.2f}){others}"
             )
         for member in record.members:
-            if member.parent != member.member or member.event == "rescued":
+            if lost_its_place(member.member, member.parent, member.event):
                 self.say(f"      {member.text or f'member {member.member}: {member.event} from {member.parent}'}")
 
     def alarm(self, alarm: Alarm) -> None:
@@ -187,7 +189,7 @@ class LiveView:
         for column in ("reward", "success", *shown.values()):
             table.add_column(column, justify="right", no_wrap=True, min_width=7)
         table.add_column("last event", no_wrap=True, min_width=13)
-        best = self._progress.best()
+        best = [worth.member for worth in self._progress.best()]
         for member, slot in enumerate(self._progress.slots):
             worth = slot.worth
             fitness = f"{worth.fitness:.2f} ({worth.low:.2f}–{worth.high:.2f})" if worth else "-"
@@ -195,8 +197,7 @@ class LiveView:
             cells += [number(slot.hyperparameters.get(key)) for key in shown]
             moved = worth is not None and worth.parent != member
             event = "" if worth is None else f"{worth.event} from {worth.parent}" if moved else worth.event
-            is_best = best is not None and best.member == member
-            table.add_row(*cells, event, style="bold green" if is_best else "cyan" if moved else "")
+            table.add_row(*cells, event, style="bold green" if member in best else "cyan" if moved else "")
         return table
 
     def _that_fit(self) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from evo_hpo.tracking.core import Alarm, GenerationRecord, MemberGeneration, Run
 
 ALARMS_SHOWN = 3
 VAGUE = frozenset({"coef", "weight", "scale", "value", "fraction"})  # say nothing without the word before
+NAMED_BY_USERS = frozenset({"weights", "parts"})  # what is below them has any name, so they are kept with it
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Progress:
         self.alarms: list[Alarm] = []
         started = dict(enumerate(run.hyperparameters))
         self.slots = [Slot(hyperparameters=started.get(member, {})) for member in range(run.population)]
+        self.present = list(range(run.population))  # members of the last generation
         self._first: tuple[float, int] | None = None  # seconds and update of this process's first record
 
     def on_update(self, record: UpdateRecord) -> None:
@@ -48,6 +50,7 @@ class Progress:
     def on_generation(self, record: GenerationRecord) -> None:
         self.stage, self.generation, self.update = record.stage, record.generation + 1, record.update
         self._cost(record)
+        self.present = [member.member for member in record.members]
         for member in record.members:
             slot = self.slots[member.member]
             slot.worth, slot.hyperparameters = member, member.next_hyperparameters
@@ -63,10 +66,11 @@ class Progress:
         pace = (self.seconds - self._first[0]) / (self.update - self._first[1])
         return max(0.0, pace * (self.updates - self.update))
 
-    def best(self) -> MemberGeneration | None:
-        """The member with the highest fitness in the last generation."""
-        worths = [slot.worth for slot in self.slots if slot.worth and math.isfinite(slot.worth.fitness)]
-        return max(worths, key=lambda worth: worth.fitness, default=None)
+    def best(self) -> list[MemberGeneration]:
+        """Those with the highest fitness in the last generation."""
+        worths = [worth for member in self.present if (worth := self.slots[member].worth)]
+        highest = max((worth.fitness for worth in worths if math.isfinite(worth.fitness)), default=None)
+        return [worth for worth in worths if worth.fitness == highest]
 
     def mean(self, metric: str) -> float | None:
         """Mean of a metric over the members that have it."""
@@ -93,10 +97,17 @@ def short_names(space: list[str]) -> dict[str, str]:
     names = {}
     for key in space:
         parts = key.split(".")
-        tails = [".".join(parts[-length:]) for length in range(1 + (parts[-1] in VAGUE), len(parts) + 1)]
+        least = 2 if parts[-1] in VAGUE or NAMED_BY_USERS.intersection(parts[-2:-1]) else 1
+        tails = [".".join(parts[-length:]) for length in range(least, len(parts) + 1)]
         unique = (t for t in tails if sum(other == t or other.endswith("." + t) for other in space) == 1)
         names[key] = next(unique, key)
     return names
+
+
+def enumerated(members: Sequence[int]) -> str:
+    """`member 0`, or `members 0, 1 and 2`."""
+    *others, last = map(str, members)
+    return f"members {', '.join(others)} and {last}" if others else f"member {last}"
 
 
 def number(value: Any) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from evo_hpo.tracking import console as console_module
 from evo_hpo.tracking.console import ConsoleTracker, LiveView, can_redraw
-from evo_hpo.tracking.core import Alarm
+from evo_hpo.tracking.core import Alarm, GenerationRecord, MemberGeneration
 from evo_hpo.tracking.judged import judged
 from evo_hpo.tracking.progress import Progress, clock, count, number, short_names
 from tests.tracking.fake_run import play, run_info
@@ -29,7 +29,7 @@ def lines_of(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_lines_tell_a_run_in_one_line_per_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = lines_of(tmp_path, capsys)
     assert "8 members, rl (6 x 8 updates)" in lines[0] and str(tmp_path) in lines[0]
-    closed = [line for line in lines if "generation 6 of 6 done: best is member" in line]
+    closed = [line for line in lines if "generation 6 of 6 done: best are members" in line]
     assert len(closed) == 1 and "with fitness 0.9" in closed[0]
     assert any("Member 2 (0.00) is replaced by a copy of member" in line for line in lines)
     assert any(line.startswith("ALARM degenerate_text, generation 1, update 6: Member 2") for line in lines)
@@ -147,6 +147,50 @@ def test_a_resumed_run_counts_on_from_its_checkpoint(tmp_path: Path) -> None:
 def test_names_are_as_short_as_they_can_be_told_apart() -> None:
     names = short_names(["algorithm.optimizer.lr", "critic.optimizer.lr", "kl.coef", "rollout.temperature"])
     assert list(names.values()) == ["algorithm.optimizer.lr", "critic.optimizer.lr", "kl.coef", "temperature"]
+
+
+def test_what_users_name_keeps_the_word_that_says_what_it_is() -> None:
+    names = short_names(["reward.weights.short", "reward.parts.tone", "reward.parts.tone.limit"])
+    assert list(names.values()) == ["weights.short", "parts.tone", "limit"]
+
+
+def generation(*members: tuple[float, str]) -> GenerationRecord:
+    """One in which nobody came into the place of another; of each member its fitness and event."""
+    told = [
+        MemberGeneration(m, fitness, 0.1, 0.9, {}, m, event, {}, f"member {m} {event}")
+        for m, (fitness, event) in enumerate(members)
+    ]
+    return GenerationRecord("rl", 0, 8, told, 1.0, 10, 10)
+
+
+def test_who_begins_anew_or_leaves_is_told_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracker = ConsoleTracker("lines")
+    tracker.start(run_info(tmp_path, population=5))
+    events = ("kept", "restarted", "retired", "elite", "rescued")
+    tracker.generation(generation(*((0.5, event) for event in events)))
+    told = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert told[2:] == ["member 1 restarted", "member 2 retired", "member 4 rescued"]
+
+
+def test_who_is_as_good_as_the_best_is_named_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracker, nan = ConsoleTracker("lines"), float("nan")
+    tracker.start(run_info(tmp_path, population=4))
+    for *others, last in ((nan, nan, nan), (0.2, 0.2, 0.1), (0.2, nan, 0.1), (0.5, 0.5, 0.5)):
+        tracker.generation(generation(*((fitness, "kept") for fitness in (*others, last))))
+    told = [line.partition("done: ")[2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert told == [
+        "no member has a fitness",
+        "best are members 0 and 1 with fitness 0.20 (0.10 to 0.90), mean 0.17",
+        "best is member 0 with fitness 0.20 (0.10 to 0.90), mean 0.15",
+        "best are members 0, 1 and 2 with fitness 0.50 (0.10 to 0.90), mean 0.50",
+    ]
+
+
+def test_who_has_left_is_not_the_best(tmp_path: Path) -> None:
+    progress = Progress(run_info(tmp_path, population=2))
+    progress.on_generation(generation((0.5, "kept"), (0.9, "retired")))
+    progress.on_generation(generation((0.6, "kept")))
+    assert [worth.member for worth in progress.best()] == [0]
 
 
 @pytest.mark.parametrize(
