@@ -5,9 +5,10 @@
 
 GRPO trains FrozenLake and guess-the-number from the shipped base, over the default search space. Gated and truncation
 selection, independent members and successive halving train a population at once; Optuna's TPE trains one member after
-another. Each run is a folder in the output folder, named by its settings; a rerun leaves finished runs alone and goes
-on with the others. After a change of code take another folder. The tables are printed and written to tables.md, the
-curves to one HTML file per environment.
+another. The first seed of gated selection also gets its controls (`--no-controls` leaves them out): selection without
+mutation, mutation without selection, and one member with all the tokens. Each run is a folder in the output folder,
+named by its settings; a rerun leaves finished runs alone and goes on with the others. After a change of code take
+another folder. The tables are printed and written to tables.md, the curves to one HTML file per environment.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -28,10 +29,15 @@ from benchmarks.algorithms_plan import ENVIRONMENTS
 from benchmarks.evolution_plan import Plan, Run, full, quick
 from benchmarks.evolution_tables import LABELS, Results, tables
 from evo_hpo.config.errors import UserError
+from evo_hpo.config.schema import Control
+from evo_hpo.runtime.controls import ARMS
 from evo_hpo.runtime.folder import write_text
 from evo_hpo.runtime.run import RESULT
 from evo_hpo.tracking.compare import Arm, arms_of, write_comparison
 from evo_hpo.tracking.compare.arms import RunSummary
+from evo_hpo.tracking.compare.table import rows
+
+CONTROLS: tuple[Control, ...] = ("selection_only", "mutation_only", "single")  # independent members are an arm
 
 
 def train(settings: Sequence[str], folder: Path) -> None:
@@ -56,15 +62,38 @@ def train(settings: Sequence[str], folder: Path) -> None:
     run(config, composed.values, folder)
 
 
-def in_process(run: Run, folder: Path) -> str | None:
-    """Train `run` in a process with one thread; the reason as a sentence where it fails."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", json.dumps([run.settings, str(folder)])]
+def child(*arguments: str) -> str | None:
+    """This file with `arguments` in a process with one thread; the reason as a sentence where it fails."""
+    command = [sys.executable, str(Path(__file__).resolve()), *arguments]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=one_thread)
     if done.returncode == 0:
         return None
     said = done.stderr.strip().splitlines() or [f"the process ended with {done.returncode} and said nothing"]
     return said[-1].strip()
+
+
+def control(folder: Path) -> None:
+    """Run the controls of the run in `folder` that are no arm of the benchmark, in this process."""
+    from evo_hpo.runtime.controls import asked_for, run_controls
+
+    run_controls(asked_for(folder, [f"arms={','.join(CONTROLS)}"]))
+
+
+def work_controls(plan: Plan, results: Results, jobs: int) -> str:
+    """Run the controls of the first seed of gated selection; their table as Markdown."""
+    runs = [found for env in plan.environments if isinstance(found := results[plan.run(env, "gated", 0)], RunSummary)]
+    with ThreadPoolExecutor(jobs) as pool:
+        reasons = list(pool.map(lambda one: child("--control", str(one.folder)), runs))
+    parts = []
+    for one, reason in zip(runs, reasons, strict=True):
+        print(f"controls of {one.folder.name}: {reason or 'done'}", flush=True)
+        arms = [Arm("gated, seed 0", [one])]
+        for name in CONTROLS:
+            if (folder := one.folder / "controls" / name / RESULT).is_file():
+                arms.append(Arm(ARMS[name], [summary(folder.parent)]))
+        parts.append(f"## Controls of {one.folder.name.rpartition('-')[0]}\n\n{markdown(rows(arms, 'policy_tokens'))}")
+    return "\n\n".join(parts)
 
 
 def work(plan: Plan, output: Path, jobs: int) -> Results:
@@ -76,7 +105,9 @@ def work(plan: Plan, output: Path, jobs: int) -> Results:
     started = time.monotonic()
     pool = ThreadPoolExecutor(jobs)
     try:
-        futures: dict[Future[str | None], Run] = {pool.submit(in_process, run, folders[run]): run for run in todo}
+        futures: dict[Future[str | None], Run] = {
+            pool.submit(child, "--child", json.dumps([run.settings, str(folders[run])])): run for run in todo
+        }
         for number, future in enumerate(as_completed(futures), 1):
             run, reason = futures[future], future.result()
             if reason is not None:
@@ -99,6 +130,12 @@ def _line(run: RunSummary) -> str:
     return f"success {run.success or 0.0:.3f}, {run.total('policy_tokens'):,.0f} tokens, {run.total('seconds'):,.0f} s"
 
 
+def markdown(table: Sequence[Mapping[str, str]]) -> str:
+    """Rows with the same columns as a Markdown table."""
+    lines = ["| " + " | ".join(table[0]) + " |", "|" + "---|" * len(table[0])]
+    return "\n".join([*lines, *("| " + " | ".join(row.values()) + " |" for row in table)])
+
+
 def curves(plan: Plan, env: str, results: Results, output: Path) -> Path | None:
     """Write the page with fitness against tokens, turns and seconds; nothing where every run failed."""
     arms = []
@@ -115,20 +152,25 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each a process with one thread")
     parser.add_argument("--env", choices=ENVIRONMENTS, action="append", default=[], help="only there; may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer seeds, generations and trials")
+    parser.add_argument("--no-controls", action="store_true", help="leave out the controls of gated selection")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--control", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        settings, folder = json.loads(arguments.child)
+    if arguments.child or arguments.control:
         try:
-            train(settings, Path(folder))
+            if arguments.control:
+                return control(Path(arguments.control))
+            settings, folder = json.loads(arguments.child)
+            return train(settings, Path(folder))
         except UserError as error:
             sys.exit(" ".join(str(error).split()))
-        return
     plan = (quick if arguments.quick else full)(tuple(arguments.env) or ENVIRONMENTS)
     output = arguments.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     results = work(plan, output, arguments.jobs)
     text = tables(plan, results)
+    if not arguments.no_controls:
+        text = f"{text}\n{work_controls(plan, results, arguments.jobs)}\n"
     write_text(output / "tables.md", text)
     pages = [page for env in plan.environments if (page := curves(plan, env, results, output))]
     print(f"\n{text}\nwritten to {output / 'tables.md'}; curves: {', '.join(map(str, pages))}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.evolution import curves, work
+from benchmarks.evolution import CONTROLS, curves, work, work_controls
 from benchmarks.evolution_plan import Plan, Run, full, quick
 from benchmarks.evolution_tables import smoothed, tables
 from evo_hpo.config.build import build
@@ -179,3 +179,7 @@ def test_a_rerun_leaves_finished_runs_alone_and_goes_on_with_the_others(
     ][: len(runs[0].curve)]
     assert (runs[0].folder / "result.json").is_file()
     assert "**" in tables(plan, second)
+    told = work_controls(plan, second, jobs=1)
+    gated = next(run for run in second.values() if isinstance(run, RunSummary) and "-gated-" in run.folder.name)
+    assert all((gated.folder / "controls" / name / "result.json").is_file() for name in CONTROLS)
+    assert "## Controls of guess_number-gated-0" in told and "one member with the whole budget" in told
