@@ -181,7 +181,9 @@ class Session:
             trained = {f"hyperparameters/{self._name(key)}": v for key, v in member.hyperparameters.items()}
             told = plain(worth) | plain(trained) | plain(member.metrics)
             self._members[member.member].log(place | told | {"parent": member.parent})
-        self._population.log(place | _fitness(record) | self._spread(record))
+        self._population.log(
+            place | _fitness(record) | spread(record, {key: self._name(key) for key in self._run.space})
+        )
 
     def alarm(self, alarm: Alarm) -> None:
         self._alarms[alarm.kind] += 1
@@ -248,16 +250,6 @@ class Session:
         with _environment("WANDB_DATA_DIR", str(self._run.folder / FOLDER)):  # or tables are staged in the home folder
             table = wandb.Table(columns=columns, data=[[line.get(str(column)) for column in columns] for line in lines])
             self._population.log({"lineage": table})
-
-    def _spread(self, record: GenerationRecord) -> dict[str, float]:
-        spread = {}
-        for key in self._run.space:
-            values = _finite(member.hyperparameters.get(key) for member in record.members)
-            if values:
-                name = f"hyperparameters/{self._name(key)}"
-                spread[f"{name}/min"], spread[f"{name}/max"] = min(values), max(values)
-                spread[f"{name}/median"] = statistics.median(values)
-        return spread
 
     def _name(self, key: str) -> str:
         return self._names.get(key, key)
@@ -338,6 +330,24 @@ def _fitness(record: GenerationRecord) -> dict[str, float]:
         "fitness/median": middle,
         "fitness/quartile_high": high,
     }
+
+
+def spread(record: GenerationRecord, names: Mapping[str, str]) -> dict[str, float]:
+    """Least, middle and greatest of every hyperparameter, and how many members have each word, such as a species.
+
+    Args:
+        names: key -> what it is called.
+    """
+    found: dict[str, float] = {}
+    for key, name in names.items():
+        given = [member.hyperparameters.get(key) for member in record.members]
+        words = Counter(value for value in given if isinstance(value, str))
+        found |= {f"hyperparameters/{name}/{word}": count for word, count in words.items()}
+        values = _finite(value for value in given if not isinstance(value, str))
+        if values:
+            found[f"hyperparameters/{name}/min"], found[f"hyperparameters/{name}/max"] = min(values), max(values)
+            found[f"hyperparameters/{name}/median"] = statistics.median(values)
+    return found
 
 
 def _finite(values: Iterator[Any]) -> list[float]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from evo_hpo.tracking.core import Trackers
+from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, Trackers
 from evo_hpo.tracking.jsonl import JsonlTracker, read_jsonl
-from evo_hpo.tracking.wandb import WandbTracker, choose_mode, stored_id
+from evo_hpo.tracking.wandb import WandbTracker, choose_mode, spread, stored_id
 from tests.tracking.fake_run import run_info
 from tests.tracking.wandb_server import serving
 
@@ -24,7 +24,7 @@ ARGUMENT = "given-on-the-command-line"
 SCRIPT = """
     import sys, time
     from pathlib import Path
-    from evo_hpo.tracking.core import Trackers
+    from evo_hpo.tracking.core import GenerationRecord, MemberGeneration, Trackers
     from evo_hpo.tracking.jsonl import JsonlTracker
     from evo_hpo.tracking.wandb import WandbTracker
     from tests.tracking.fake_run import play, run_info
@@ -214,3 +214,20 @@ def test_a_key_that_wandb_login_stored_counts(monkeypatch: pytest.MonkeyPatch, t
     assert choose_mode("auto") == "online"
     monkeypatch.setenv("WANDB_BASE_URL", "https://another.host")
     assert choose_mode("auto") == "offline"
+
+
+def test_a_population_counts_the_members_of_each_species() -> None:
+    values: list[dict[str, Any]] = [
+        {"algorithm": "ppo", "lr": 0.1},
+        {"algorithm": "grpo"},
+        {"algorithm": "ppo", "lr": 0.3},
+    ]
+    members = [MemberGeneration(m, 0.5, 0.4, 0.6, own, m, "kept", own, "") for m, own in enumerate(values)]
+    record = GenerationRecord("train", 0, 1, members, 1.0, 10, 10)
+    assert spread(record, {"algorithm": "algorithm", "lr": "rate"}) == {
+        "hyperparameters/algorithm/ppo": 2,
+        "hyperparameters/algorithm/grpo": 1,
+        "hyperparameters/rate/min": 0.1,
+        "hyperparameters/rate/max": 0.3,
+        "hyperparameters/rate/median": pytest.approx(0.2),
+    }
