@@ -62,7 +62,10 @@ def build(
         if not name.isidentifier() or importlib.util.find_spec(name) is None:  # which runs nothing of it
             where = from_where("plugins", provenance)
             problems.add(f"plugins.{index}", f"plugins names {name!r}, and there is no such package to import{where}")
-    for key in _take_missing(tree):
+    waiting = list(_take_missing(tree))
+    for key in waiting:
+        if any(key != other and key.endswith(f".{other}") for other in waiting):
+            continue  # what refers to the other key, as the stages of a pipeline to `algorithm`, has a value once it has
         problems.add(key, needed(key, {}, hint_for(key, provenance)))
     built: list[tuple[Any, Slot]] = []
     for pattern, base in COMPONENTS.items():

@@ -215,6 +215,11 @@ def test_a_group_written_as_a_key_is_pointed_to_the_group() -> None:
     ]
 
 
+def test_a_value_that_several_places_take_from_one_is_asked_for_once() -> None:
+    [sentence] = refusals("algorithm=reward_model", "granularity=sparse")
+    assert sentence.startswith("algorithm.data is needed: write algorithm.data=<")
+
+
 def test_a_key_of_another_option_names_that_option() -> None:
     [sentence] = refusals("evolution=truncation", "evolution.strategy.size=3")
     assert sentence == (
