@@ -115,6 +115,7 @@ def evolve(training: Training, fitness: Sequence[Success]) -> list[MemberGenerat
             text=_in_words(m, fates[m], slots, [one.rate for one in fitness], condemned[m], before, after),
             checksum=checksums.get(m, ""),
             better=fates[m].better,
+            selected=selects,
         )
         for m in range(members)
     ]

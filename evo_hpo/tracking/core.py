@@ -60,6 +60,7 @@ class MemberGeneration:
     checksum: str = ""  # sha256 (first 16 hex) of the weights that fill the slot from now on
     metrics: dict[str, float] = field(default_factory=dict)  # of all episodes the generation learned from
     better: float | None = None  # probability that the parent is better than what filled the slot, where it was asked
+    selected: bool = True  # whether the strategy was asked about this generation
 
 
 @dataclass(frozen=True)

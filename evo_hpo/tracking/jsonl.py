@@ -85,6 +85,7 @@ class JsonlTracker(Tracker):
                     "text": member.text,
                     "fitness": member.fitness,
                     "better": member.better,
+                    "selected": member.selected,
                     "before": member.hyperparameters,
                     "after": member.next_hyperparameters,
                     "checksum": member.checksum,

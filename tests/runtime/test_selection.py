@@ -151,7 +151,9 @@ def test_no_burn_in_and_no_interval_keeps_a_run_from_its_end(burn_in: int, every
     waits = [f"evolution.burn_in={burn_in}", f"evolution.every={every}", "evolution.population=3"]
     assert started(tmp_path / "run", *waits, "evolution=tournament")["generations"] == 3
     for line in lineage(tmp_path / "run"):
-        if line["generation"] < 2 and not due(line["generation"], burn_in, every):
+        asked = line["generation"] < 2 and due(line["generation"], burn_in, every)
+        assert line["selected"] is asked  # the stage ends after the third
+        if line["generation"] < 2 and not asked:
             assert line["event"] == "kept" and "selection is not due yet" in line["text"]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from evo_hpo.evolution.descent import FOUNDERS
 from evo_hpo.tracking.progress import number, short_names
 from evo_hpo.tracking.report.charts import colour
 from evo_hpo.tracking.report.data import Record, RunData
 from evo_hpo.tracking.report.data import number as finite
+from evo_hpo.tracking.report.descent import moved
 
 CELL, GAP, ROW, LEFT, TOP = 84, 46, 34, 70, 30
 
@@ -31,12 +33,18 @@ def tree(data: RunData) -> str:
             slot, parent = line["member"], line["parent"]
             winner = (generation, slot) in on_path
             cells.append(_cell(line, column[generation], row[slot], family[slot], winner))
-            if parent not in row or last and parent == slot:
+            ended = parent == slot and (last or line.get("event") in ("restarted", "retired"))
+            if parent not in row or ended:
                 continue
             follows = winner if parent == slot else (generation, parent) in on_path
             goes_on = not last and (generations[place + 1], slot) in on_path
             arrows.append(_arrow(column[generation], row[parent], row[slot], parent != slot, follows and goes_on))
-        family = {line["member"]: family.get(line["parent"], line["parent"]) for line in lines}
+        family = {
+            line["member"]: line["member"]
+            if line.get("event") in FOUNDERS
+            else family.get(line["parent"], line["parent"])
+            for line in lines
+        }
     heads = [
         f'<text class="tick" x="{x + CELL / 2}" y="16" text-anchor="middle">generation {generation + 1}</text>'
         for generation, x in column.items()
@@ -69,9 +77,9 @@ def ancestry(data: RunData) -> str:
 
 
 def events(lines: Sequence[Record]) -> str:
-    """Every decision that moved weights, in plain words."""
-    moved = [line for line in lines if line["parent"] != line["member"] or line.get("event") == "rescued"]
-    words = ((line["generation"] + 1, escape(str(line.get("text") or line.get("event")))) for line in moved)
+    """Whoever did not go on, in plain words."""
+    told = filter(moved, lines)
+    words = ((line["generation"] + 1, escape(str(line.get("text") or line.get("event")))) for line in told)
     items = "".join(f"<li><span>generation {generation}</span> {text}</li>" for generation, text in words)
     return f'<ul class="events">{items}</ul>' if items else ""
 

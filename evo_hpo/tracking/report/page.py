@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evo_hpo.config.provenance import leaves, source_of
-from evo_hpo.tracking.progress import clock, count, number, short_names
+from evo_hpo.tracking.progress import clock, count, enumerated, number, short_names
 from evo_hpo.tracking.report import lineage
 from evo_hpo.tracking.report.charts import WIDE, Level, Series, interval_bars, line_chart
 from evo_hpo.tracking.report.data import Record, RunData, load, rate, section
@@ -104,22 +104,21 @@ def _result(data: RunData) -> str:
     if rows:
         parts.append(interval_bars(rows))
     parts.append(_replay(section(data.result, "replay")))
-    facts = {
-        "wall clock": ("seconds", clock),
-        "population": ("population", number),
-        "generations": ("generations", number),
-        "sampled tokens": ("policy_tokens", count),
-        "environment turns": ("environment_turns", count),
-        "peak memory, MB": ("peak_rss_mb", count),
-    }
-    known = {
-        label: show(value)
-        for label, (key, show) in facts.items()
+    facts = (
+        ("seconds", clock, "wall clock", "wall clock"),
+        ("population", number, "member", "members"),
+        ("generations", number, "generation", "generations"),
+        ("policy_tokens", count, "sampled token", "sampled tokens"),
+        ("environment_turns", count, "environment turn", "environment turns"),
+        ("peak_rss_mb", count, "peak memory, MB", "peak memory, MB"),
+    )
+    known = [
+        (show(value), one if value == 1 else many)
+        for key, show, one, many in facts
         if (value := finite(data.result.get(key))) is not None
-    }
-    known["alarms"] = str(len(data.alarms))
-    tiles = "".join(f"<div><b>{escape(value)}</b><span>{label}</span></div>" for label, value in known.items())
-    return f'{"".join(parts)}<div class="tiles">{tiles}</div>'
+    ]
+    alarms = len(data.alarms)
+    return "".join(parts) + _tiles([*known, (str(alarms), "alarm" if alarms == 1 else "alarms")])
 
 
 def _replay(replay: Record) -> str:
@@ -223,21 +222,33 @@ def _lineage(data: RunData) -> str:
     return (
         f'<p class="note">{note}The outlined way is the one that led to the winner.</p>{_descent(told)}{drawing}'
         f"<h3>How the winner came to be</h3>{lineage.ancestry(data)}"
-        f"<details><summary>Every copy in words</summary>{lineage.events(data.lineage)}</details>"
+        f"<details><summary>Whoever lost its place, in words</summary>{lineage.events(data.lineage)}</details>"
     )
 
 
 def _descent(told: Descent) -> str:
-    takeover = "never" if told.takeover is None else f"{told.takeover} generations"
-    donor = "nobody" if told.donor is None else f"member {told.donor[0]} ({told.donor[1]:.0%})"
-    facts = {
-        "lines of descent left": str(told.lines[-1]) if told.lines else "0",
-        "until one line had taken over": takeover,
-        "copies": str(told.copies),
-        "gave most of them": donor,
-        "generations in which nobody lost its place": f"{told.untouched:.0%}",
-    }
-    tiles = "".join(f"<div><b>{escape(value)}</b><span>{label}</span></div>" for label, value in facts.items())
+    """Tiles; each is a number and the rest of its sentence."""
+    facts: list[tuple[str, str]] = []
+    left = told.lines[-1] if told.lines else 0
+    facts.append((str(left), "line of descent left" if left == 1 else "lines of descent left"))
+    if told.takeover is not None:
+        after = "1 generation" if told.takeover == 1 else f"{told.takeover} generations"
+        facts.append((after, "until one line had taken over"))
+    elif left > 1:
+        facts.append(("No line", "had taken over by the end"))
+    facts.append((str(told.copies), "copy" if told.copies == 1 else "copies"))
+    if told.donors:
+        most = "gave most of them" if len(told.donors) == 1 else "gave most of them, each of these as many"
+        facts.append((f"{enumerated(told.donors)} ({told.given:.0%})", most))
+    if told.untouched is None:
+        facts.append(("No selection", "took place"))
+    else:
+        facts.append((f"{told.untouched:.0%}", "of selections left everybody in place"))
+    return _tiles(facts)
+
+
+def _tiles(facts: Iterable[tuple[str, str]]) -> str:
+    tiles = "".join(f"<div><b>{escape(value)}</b><span>{label}</span></div>" for value, label in facts)
     return f'<div class="tiles">{tiles}</div>'
 
 
