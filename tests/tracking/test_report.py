@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from evo_hpo.tracking.jsonl import JsonlTracker, read_jsonl
 from evo_hpo.tracking.progress import number
@@ -134,6 +135,87 @@ def test_the_winners_way_follows_the_parents(run_folder: Path) -> None:
     assert len({line["member"] for line in path}) > 1
 
 
+def tiles(path: Path) -> list[str]:
+    """Each tile as the sentence that it reads as."""
+    return [" ".join(tile) for tile in re.findall(r"<div><b>(.*?)</b><span>(.*?)</span></div>", path.read_text())]
+
+
+def lineage_of(folder: Path, *generations: list[tuple[int, int, str]], selected: tuple[bool, ...] = ()) -> None:
+    """Write a lineage: of each generation (member, parent, event) of its members."""
+    asked = selected or (True,) * len(generations)
+    lines = [
+        {
+            "generation": n,
+            "member": m,
+            "parent": p,
+            "event": e,
+            "text": f"{e} {m}",
+            "selected": asked[n],
+            "fitness": 0.5,
+        }
+        for n, lines in enumerate(generations)
+        for m, p, e in lines
+    ]
+    (folder / "lineage.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_tiles_of_a_lineage_are_sentences(run_folder: Path) -> None:
+    kept = [(m, m, "kept") for m in range(4)]
+    lineage_of(run_folder, [*kept[:3], (3, 3, "retired")], kept[:3], selected=(True, False))
+    assert tiles(write_report(run_folder))[-4:] == [
+        "3 lines of descent left", "No line had taken over by the end", "0 copies",
+        "0% of selections left everybody in place",
+    ]  # fmt: skip
+    lineage_of(run_folder, [(0, 0, "kept"), (1, 0, "cloned")], kept[:2], kept[:2], selected=(True, True, False))
+    assert tiles(write_report(run_folder))[-5:] == [
+        "1 line of descent left", "1 generation until one line had taken over", "1 copy",
+        "member 0 (100%) gave most of them", "50% of selections left everybody in place",
+    ]  # fmt: skip
+    lineage_of(run_folder, [(0, 0, "elite"), (1, 1, "elite"), (2, 0, "cloned"), (3, 1, "cloned")], selected=(True,))
+    assert "members 0 and 1 (50%) gave most of them, each of these as many" in tiles(write_report(run_folder))
+    lineage_of(run_folder, kept[:1], selected=(False,))
+    assert tiles(write_report(run_folder))[-3:] == ["1 line of descent left", "0 copies", "No selection took place"]
+
+
+def test_one_of_anything_is_in_the_singular(run_folder: Path) -> None:
+    result = json.loads((run_folder / "result.json").read_text())
+    (run_folder / "result.json").write_text(json.dumps(result | {"generations": 1, "population": 1}))
+    alarm = {"kind": "alarm", "generation": 0, "update": 0, "alarm": "no_signal", "text": "Nothing."}
+    (run_folder / "metrics.jsonl").write_text(json.dumps(alarm) + "\n")
+    told = tiles(write_report(run_folder))
+    assert {"1 generation", "1 member", "1 alarm", "432k sampled tokens"} <= set(told)
+
+
+def test_who_leaves_or_begins_anew_is_in_the_words_of_the_lineage(run_folder: Path) -> None:
+    events = ["kept", "elite", "retired", "restarted", "rescued"]
+    lineage_of(run_folder, [(m, m, event) for m, event in enumerate(events)], [(0, 0, "kept")])
+    html = write_report(run_folder).read_text()
+    [words] = re.findall(r"Whoever lost its place, in words</summary>(.*?)</details>", html)
+    assert re.findall(r"</span> (\w+ \d)", words) == ["retired 2", "restarted 3", "rescued 4"]
+    [tree] = re.findall(r'<svg class="tree".*?</svg>', html, re.DOTALL)
+    assert len(re.findall('class="stay', tree)) == 3  # no way leads on from who retires or begins anew
+
+
+def test_who_is_injected_founds_a_family_in_its_slot(run_folder: Path) -> None:
+    kept = [(m, m, "kept") for m in range(3)]
+    lineage_of(run_folder, [kept[0], (1, 0, "injected"), (2, 0, "cloned")], kept)
+    families = re.findall(r"Slot \d, generation 2, family (\d)", write_report(run_folder).read_text())
+    assert families == ["0", "1", "0"]
+
+
+def test_the_winners_way_is_that_of_the_delivered_agent(run_folder: Path) -> None:
+    trials = [[(0, 0, "kept")], [(0, 0, "restarted")], [(0, 0, "kept")], [(0, 0, "restarted")], [(0, 0, "kept")]]
+    lineage_of(run_folder, *trials)
+    assert [line["generation"] for line in load(run_folder).ancestry()] == [4]  # what was before is another's
+    steps: list[dict[str, Any]] = [{"generation": n, "member": 0, "stage": "rl", "hyperparameters": {}} for n in (2, 3)]
+    (run_folder / "schedule.yaml").write_text(yaml.safe_dump(steps))
+    assert [line["generation"] for line in load(run_folder).ancestry()] == [2, 3]
+    html = write_report(run_folder).read_text()
+    assert re.findall(r"<tr><td>(\d)</td><td><span class=.chip", html) == ["3", "4"]
+    (run_folder / "result.json").unlink()  # the run goes on
+    assert [line["generation"] for line in load(run_folder).ancestry()] == [4]
+
+
 def test_hyperparameters_over_decades_have_a_logarithmic_axis(run_folder: Path) -> None:
     html = write_report(run_folder).read_text()
     assert "<figcaption>lr <small>log scale</small>" in html and "<figcaption>clip_low</figcaption>" in html
@@ -149,6 +231,13 @@ def test_the_winners_turns_are_laid_side_by_side(run_folder: Path) -> None:
     shades = [has["style"] for has in page.all("td") if "style" in has]
     assert shades[:2] == ["--share: 0.00", f"--share: {1 / 9:.2f}"] and shades[9] == "--share: 1.00"
     assert not [has for has in page.all("svg") if "turn/" in (has.get("aria-label") or "")]
+
+
+def test_the_winners_turns_are_those_of_the_delivered_agent(run_folder: Path) -> None:
+    (run_folder / "schedule.yaml").write_text("- {generation: 1, member: 2}\n")
+    updates = [line for line in read_jsonl(run_folder / "metrics.jsonl") if line["kind"] == "update"]
+    own = [line for line in updates if line["member"] == 2 and line["generation"] == 1]
+    assert f" {number(sum(line['turn/reward/7'] for line in own) / len(own))} " in Page(write_report(run_folder)).text
 
 
 def test_values_carry_their_source_and_no_secret(run_folder: Path) -> None:
@@ -237,9 +326,10 @@ def test_a_missing_file_is_named_and_the_rest_is_shown(run_folder: Path, name: s
     assert len(page.all("section")) == 9
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, "schedule.yaml"])
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.99])
 def test_a_cut_file_does_not_stop_the_report(run_folder: Path, name: str, kept: float) -> None:
+    (run_folder / "schedule.yaml").write_text("- {generation: 0, member: 0, stage: rl, hyperparameters: {lr: 0.1}}\n")
     path = run_folder / name
     os.truncate(path, int(path.stat().st_size * kept))
     assert len(Page(write_report(run_folder)).all("section")) == 9

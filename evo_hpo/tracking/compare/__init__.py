@@ -1,4 +1,4 @@
-"""Runs side by side: `arms` which are repeats, `labels` what to call them, `statistics` over them, `page` and `table`."""
+"""Runs side by side: `arms` which are repeats, `labels` what to call them, `statistics` of them, `page` and `table`."""
 
 from evo_hpo.tracking.compare.arms import Arm, arms_of
 from evo_hpo.tracking.compare.page import write_comparison

@@ -15,6 +15,7 @@ from evo_hpo.tracking.jsonl import EPISODES, LINEAGE, METRICS, read_jsonl
 from evo_hpo.tracking.secrets import scrub
 
 Record = dict[str, Any]
+SCHEDULE = "schedule.yaml"
 
 
 @dataclass
@@ -29,6 +30,7 @@ class RunData:
     generations: list[Record] = field(default_factory=list)  # a line per member and generation
     alarms: list[Record] = field(default_factory=list)
     lineage: list[Record] = field(default_factory=list)
+    schedule: list[Record] = field(default_factory=list)  # a line per generation of the delivered agent
     episodes: list[Record] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -47,14 +49,21 @@ class RunData:
         return max(rated, key=lambda line: float(line["fitness"]))["member"] if rated else None
 
     def ancestry(self) -> list[Record]:
-        """The lineage lines along which the winner's weights came down, first generation first."""
-        slot = self.winner()
+        """The lineage lines along which the winner's weights came down since they began, first generation first.
+
+        Those of the agent that the result is about, which need not be of the last generation; without a result, of the
+        fittest of the last generation.
+        """
         by_place = {(line["generation"], line["member"]): line for line in self.lineage}
-        path = []
+        if self.schedule and self.result:
+            places = ((step["generation"], step["member"]) for step in self.schedule)
+            return [by_place[place] for place in places if place in by_place]
+        slot = self.winner()
+        path: list[Record] = []
         for generation in sorted({line["generation"] for line in self.lineage}, reverse=True):
             filled = by_place.get((generation, slot))
             source = by_place.get((generation, filled["parent"])) if filled else None
-            if source is None:
+            if source is None or (filled and path and filled.get("event") == "restarted"):
                 break
             path.append(source)
             slot = source["member"]
@@ -83,6 +92,7 @@ def load(folder: Path) -> RunData:
     data.updates = list(_with(metrics, "update", "update", "member"))
     data.generations = list(_with(metrics, "generation", "generation", "member"))
     data.alarms = [line for line in metrics if line.get("kind") == "alarm"]
+    data.schedule = list(_with(_steps(folder / SCHEDULE, notes), None, "generation", "member"))
     data.lineage = list(_with(_lines(folder / LINEAGE, notes), None, "generation", "member", "parent"))
     data.episodes = list(_with(_lines(folder / EPISODES, notes), None, "generation", "member"))
     if (folder / METRICS).exists() and not data.result:
@@ -131,6 +141,18 @@ def _mapping(path: Path, notes: list[str]) -> Record:
         notes.append(f"{path.name} holds no settings; it is cut or was altered.")
         return {}
     return content
+
+
+def _steps(path: Path, notes: list[str]) -> list[Record]:
+    """The schedule; a run that is not finished has none yet."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+    except (OSError, ValueError, yaml.YAMLError):
+        content = None
+    if not isinstance(content, list):
+        notes.append(f"{path.name} cannot be read; it is cut or was altered.")
+        return []
+    return [step for step in content if isinstance(step, dict)]
 
 
 def _lines(path: Path, notes: list[str]) -> list[Record]:

@@ -26,9 +26,10 @@ SHOWN = {
 
 def by_turn(data: RunData) -> str:
     """The table, of the updates of the winner's last generation; empty where nothing is known by turn."""
-    winner = data.winner()
+    way = data.ancestry()
+    winner = way[-1]["member"] if way else data.winner()
     own = [line for line in data.updates if line["member"] == winner and isinstance(line.get("generation"), int)]
-    last = max((line["generation"] for line in own), default=None)
+    last = way[-1]["generation"] if way else max((line["generation"] for line in own), default=None)
     values: dict[tuple[str, int], list[float]] = defaultdict(list)
     for line in own:
         for name, value in line.items():
