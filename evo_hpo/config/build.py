@@ -17,7 +17,7 @@ from evo_hpo.config.legal_space import relative_ranges_hold_the_own_value
 from evo_hpo.config.legality import stage_violations, violations
 from evo_hpo.config.schema import Config
 from evo_hpo.config.space import absolute, flat
-from evo_hpo.config.species import checked_species, conditions_are_legal
+from evo_hpo.config.species import checked_species, conditions_are_legal, needed_by_species
 from evo_hpo.config.validate import MISSING, Provenance, checked, from_where, needed
 
 # Where components stand, and the class each must be of; "*" is any name. Imported when a config is built.
@@ -65,8 +65,8 @@ def build(
     waiting = list(_take_missing(tree))
     for key in waiting:
         if any(key != other and key.endswith(f".{other}") for other in waiting):
-            continue  # what refers to the other key, as the stages of a pipeline to `algorithm`, has a value once it has
-        problems.add(key, needed(key, {}, hint_for(key, provenance)))
+            continue  # it refers to the other, as the stages of a pipeline do to `algorithm`
+        problems.add(key, needed_by_species(key) or needed(key, {}, hint_for(key, provenance)))
     built: list[tuple[Any, Slot]] = []
     for pattern, base in COMPONENTS.items():
         for parent, name, key in _places(tree, pattern.split(".")):

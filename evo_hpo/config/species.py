@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -16,11 +17,13 @@ from typing import Any
 from evo_hpo.config.errors import ConfigError
 from evo_hpo.config.facts import Facts, Violation
 from evo_hpo.config.grains import with_grains
+from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config, Dimension, SpeciesParts
 from evo_hpo.config.space import absolute
 from evo_hpo.config.validate import Provenance
 
 GROUPS = ("algorithm", "reward", "granularity")
+PARTS = "evolution.species.parts."  # before the keys of a species: its name, and the key as in a run of its own
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,19 @@ def compose_species(
         compose: group -> option in, values and their sources out: the run with these options.
     Returns:
         Dotted key -> source, of what was put in.
+    Raises:
+        ConfigError: somebody wrote parts by hand, which would be lost.
     """
     node = values.get("evolution", {}).get("species") if isinstance(values.get("evolution"), dict) else None
     if not isinstance(node, dict):
         return {}
+    if node.get("parts", {}) != {}:
+        raise ConfigError(
+            [
+                "evolution.species.parts is made from lists of options and nothing can be written there; leave it out, "
+                "and list options: evolution.species.algorithm=[grpo,ppo], your own too (see --config-dir)"
+            ]
+        )
     listed = {group: node[group] for group in GROUPS if node.get(group)}
     if not all(isinstance(one, list) and all(isinstance(o, str) for o in one) for one in listed.values()):
         return {}
@@ -93,8 +105,31 @@ def compose_species(
         node["parts"][name] = {"choices": choices} | {group: copy.deepcopy(own[group]) for group in GROUPS}
         for key, source in provenance.items():
             if key.partition(".")[0] in GROUPS:
-                sources[f"evolution.species.parts.{name}.{key}"] = source
+                sources[f"{PARTS}{name}.{key}"] = source
     return sources
+
+
+def needed_by_species(key: str) -> str | None:
+    """The sentence for a dotted key without a value that some species have; None for other keys."""
+    name, own = _within(key)
+    if not name:
+        return None
+    group = own.partition(".")[0]
+    return (
+        f"{own} is needed by the species {name}, and an override would be for all species: write an option of your own, "
+        f"{group}/<name>.yaml in a folder that --config-dir names, with `defaults: [<the option>, _self_]` and the value"
+    )
+
+
+def with_species(values: Mapping[str, Any], key: str) -> list[str]:
+    """The dotted keys of a stored run that an override of `key` is meant for: its own, and those of its species."""
+    return [name for name, _ in leaves(values) if key in (name, _within(name)[1])] or [key]
+
+
+def _within(key: str) -> tuple[str, str]:
+    """Species, and what the dotted key would be in a run of its own; "" and the key where it is of no species."""
+    found = re.fullmatch(rf"{re.escape(PARTS)}(.+?)\.((?:{'|'.join(GROUPS)})\..+)", key)
+    return (found[1], found[2]) if found else ("", key)
 
 
 def as_one_species(values: dict[str, Any], choices: Mapping[str, Any]) -> None:
@@ -203,10 +238,10 @@ def _lists_are_legal(facts: Facts) -> Iterator[Violation]:
             f"write pipeline.stages.{order[0]}.evolve=true, or -m {next(g for g in GROUPS if getattr(species, g))}=…",
         )
     for name, parts in species.parts.items():
-        if parts.algorithm.learns_from != "rollout":
+        what = "trains a scorer" if parts.algorithm.trains_scorer else "does not learn from what members play"
+        if parts.algorithm.trains_scorer or parts.algorithm.learns_from != "rollout":
             yield Violation(
-                f"evolution.species has {name}, which does not learn from what members play, so its members cannot be "
-                "compared with others",
+                f"evolution.species has {name}, which {what}, so its members cannot be compared with others",
                 "train it in a run of its own",
             )
     if config.evolution.start_from is not None:

@@ -16,6 +16,7 @@ from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config
+from evo_hpo.config.species import PARTS, with_species
 from evo_hpo.runtime.checkpoints import Checkpoint
 from evo_hpo.runtime.progress import Progress
 
@@ -78,6 +79,8 @@ def merged_with(
 ) -> dict[str, Any]:
     """The values of a stored config with overrides of single keys; `provenance` learns where they come from.
 
+    What is overridden is so in every species that has the key, as when a run is composed.
+
     Raises:
         UserError: an override that is no `key=value` of a single key.
     """
@@ -91,8 +94,9 @@ def merged_with(
                 f"{override} would exchange a whole part of a run that has begun; "
                 f"name single keys instead, like tracker.console=lines"
             )
-        changes.append(f"{name}={value}")
-        provenance[name] = f"override {name}={value} {when}"
+        for key in with_species(stored, name):
+            changes.append(f"{key}={value}")
+            provenance[key] = f"override {name}={value} {when}"
     merged = OmegaConf.to_container(OmegaConf.merge(dict(stored), OmegaConf.from_dotlist(changes)))
     assert isinstance(merged, dict)
     return {str(key): value for key, value in merged.items()}
@@ -160,6 +164,8 @@ def _changeable(name: str) -> bool:
     if name in CHANGEABLE or name.startswith(("tracker.", "checkpoint.", "budget.", "sweep.")):
         return True
     parts = name.split(".")
+    if name.startswith(PARTS) and "reward" in parts:
+        parts = parts[parts.index("reward") :]
     if parts[0] == "reward" and parts[-2] == "client" and parts[-1] in OF_JUDGES:
         return True
     return parts[:2] == ["pipeline", "stages"] and parts[-1] == "generations"

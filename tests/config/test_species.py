@@ -127,3 +127,21 @@ def test_what_is_recorded_of_a_member_includes_its_species() -> None:
     assert list(spaces) == ["grpo", "ppo"]
     assert spaces["ppo"]["algorithm"].choices == ["grpo", "ppo"] and RATE in spaces["ppo"]
     assert name_of({"granularity": "turn", "algorithm": "ppo", RATE: 0.1}) == "ppo+turn"
+
+
+@pytest.mark.parametrize("written", ["evolution.species.parts=3", "+evolution.species.parts.x={choices: {reward: y}}"])
+def test_parts_that_somebody_writes_are_refused_instead_of_lost(written: str) -> None:
+    for lists in ([TWO], []):
+        [told] = refusals(*lists, written)
+        assert told.startswith("evolution.species.parts is made from lists of options")
+
+
+def test_a_value_that_one_species_needs_is_asked_for_where_it_can_be_written(tmp_path: Path) -> None:
+    lists = ("evolution=gated", "granularity=sparse", "evolution.species.reward=[environment,{}]")
+    *others, listed = lists
+    [told] = refusals(*others, listed.format("reward_model"))
+    assert told.startswith("reward.path is needed by the species reward_model") and "reward/<name>.yaml" in told
+    extra = write_yaml(tmp_path, "reward/mine", "defaults: [reward_model, _self_]\npath: somewhere\n")
+    composed = compose([*others, listed.format("mine")], extra)
+    mine = species_of(build(composed.values, composed.provenance, composed.choices))[1]
+    assert isinstance(mine.config.reward, RewardModelReward) and mine.config.reward.path == "somewhere"
