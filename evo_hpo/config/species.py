@@ -109,27 +109,28 @@ def compose_species(
     return sources
 
 
+def within_species(key: str) -> tuple[str, str]:
+    """Species, and what the dotted key would be in a run of its own; "" and the key where it is of no species."""
+    found = re.fullmatch(rf"{re.escape(PARTS)}(.+?)\.((?:{'|'.join(GROUPS)})\..+)", key)
+    return (found[1], found[2]) if found else ("", key)
+
+
 def needed_by_species(key: str) -> str | None:
     """The sentence for a dotted key without a value that some species have; None for other keys."""
-    name, own = _within(key)
+    name, own = within_species(key)
     if not name:
         return None
     group = own.partition(".")[0]
     return (
-        f"{own} is needed by the species {name}, and an override would be for all species: write an option of your own, "
-        f"{group}/<name>.yaml in a folder that --config-dir names, with `defaults: [<the option>, _self_]` and the value"
+        f"{own} is needed by the species {name}, and an override would be for all species: write an option of your "
+        f"own, {group}/<name>.yaml in a folder that --config-dir names, with `defaults: [<the option>, _self_]` and "
+        "the value"
     )
 
 
 def with_species(values: Mapping[str, Any], key: str) -> list[str]:
     """The dotted keys of a stored run that an override of `key` is meant for: its own, and those of its species."""
-    return [name for name, _ in leaves(values) if key in (name, _within(name)[1])] or [key]
-
-
-def _within(key: str) -> tuple[str, str]:
-    """Species, and what the dotted key would be in a run of its own; "" and the key where it is of no species."""
-    found = re.fullmatch(rf"{re.escape(PARTS)}(.+?)\.((?:{'|'.join(GROUPS)})\..+)", key)
-    return (found[1], found[2]) if found else ("", key)
+    return [name for name, _ in leaves(values) if key in (name, within_species(name)[1])] or [key]
 
 
 def as_one_species(values: dict[str, Any], choices: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
 from evo_hpo.config.provenance import leaves
 from evo_hpo.config.schema import Config
-from evo_hpo.config.species import PARTS, with_species
+from evo_hpo.config.species import GROUPS, with_species, within_species
 from evo_hpo.runtime.checkpoints import Checkpoint
 from evo_hpo.runtime.progress import Progress
 
@@ -89,7 +89,8 @@ def merged_with(
         name, equals, value = override.lstrip("+").partition("=")
         if not equals:
             raise UserError(f"'{override}' says nothing; write key=value")
-        if isinstance(OmegaConf.select(OmegaConf.create(dict(stored)), name), Mapping) or "/" in name:
+        whole = isinstance(OmegaConf.select(OmegaConf.create(dict(stored)), name), Mapping)
+        if whole or "/" in name or name.removeprefix("evolution.species.") in GROUPS:
             raise UserError(
                 f"{override} would exchange a whole part of a run that has begun; "
                 f"name single keys instead, like tracker.console=lines"
@@ -129,6 +130,8 @@ def refuse_differences(before: Mapping[str, Any], now: Mapping[str, Any], run: P
     old, new = dict(leaves(before)), dict(leaves(now))
     different = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     different = [name for name in different if not _changeable(name)]
+    own = {name: within_species(name)[1] for name in different}
+    different = [name for name in different if own[name] == name or own[name] not in own]
     if different:
         lines = [f"{name} was {old.get(name)!r} and is now {new.get(name)!r}" for name in different]
         raise UserError(
@@ -163,9 +166,7 @@ def refuse_less(before: Mapping[str, Any], config: Config, progress: Progress) -
 def _changeable(name: str) -> bool:
     if name in CHANGEABLE or name.startswith(("tracker.", "checkpoint.", "budget.", "sweep.")):
         return True
-    parts = name.split(".")
-    if name.startswith(PARTS) and "reward" in parts:
-        parts = parts[parts.index("reward") :]
+    parts = within_species(name)[1].split(".")
     if parts[0] == "reward" and parts[-2] == "client" and parts[-1] in OF_JUDGES:
         return True
     return parts[:2] == ["pipeline", "stages"] and parts[-1] == "generations"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from evo_hpo.config.build import build
 from evo_hpo.config.compose import compose
 from evo_hpo.config.schema import Config
 from evo_hpo.config.species import as_one_species, name_of, recorded_spaces, species_of
-from tests.config.support import refusals
+from rewards.reward_model import RewardModelReward
+from tests.config.support import refusals, write_yaml
 
 TWO = "evolution.species.algorithm=[grpo,ppo]"
 RATE = "algorithm.optimizer.learning_rate"
@@ -98,6 +101,10 @@ def test_the_runs_own_algorithm_need_not_fit_where_no_member_has_it() -> None:
         (["evolution.species.algorithm=[]"], "evolution.species.algorithm must have at least 1"),
         (["evolution.species.algorithm=[grpo,pppo]"], "there is no algorithm 'pppo'; did you mean ppo?"),
         (["evolution.species.algorithm=[grpo,sft]"], "sft, which does not learn from what members play"),
+        (
+            ["evolution.species.algorithm=[grpo,progress_model]"],
+            "progress_model, which trains a scorer, so its members",
+        ),
         ([TWO, "pipeline=sft_then_grpo"], "species need one stage, and pipeline.order=['sft', 'grpo'] has more"),
         ([TWO, "pipeline.stages.train.evolve=false"], "stage train does not evolve"),
         ([TWO, "evolution.start_from=somewhere"], "evolution.start_from and evolution.species do not go together"),

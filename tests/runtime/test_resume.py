@@ -161,7 +161,10 @@ def test_sigterm_means_again_what_it_meant_before_the_run(copy: Path) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_judge_may_be_asked_more_when_the_run_goes_on_but_not_another_judge(tmp_path: Path) -> None:
+@pytest.mark.parametrize("species", [[], ["evolution.species.algorithm=[grpo,gspo]"]], ids=["alike", "species"])
+def test_a_judge_may_be_asked_more_when_the_run_goes_on_but_not_another_judge(
+    species: list[str], tmp_path: Path
+) -> None:
     def by_number(request: Request) -> Response:
         return scored([(name, 0.1 * place) for place, name in enumerate(request.trajectories)])
 
@@ -169,7 +172,7 @@ def test_a_judge_may_be_asked_more_when_the_run_goes_on_but_not_another_judge(tm
     with JudgeServer().running() as server:
         server.always = by_number
         judged = ["reward=ruler", "granularity=sparse", f"reward.client.base_url={server.url}", "reward.client.model=m"]
-        started(folder, *judged, "reward.client.cache=null", "reward.client.max_calls=1", f"{GENERATIONS}=1")
+        started(folder, *judged, *species, "reward.client.cache=null", "reward.client.max_calls=1", f"{GENERATIONS}=1")
         assert len(server.requests) == 1
         resumed(folder, "reward.client.max_calls=3", f"{GENERATIONS}=2")
         assert len(server.requests) == 3, "the call of before counts"

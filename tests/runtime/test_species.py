@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from evo_hpo.config.errors import UserError
 from evo_hpo.policy.sampling import Sampling
 from evo_hpo.runtime.controls import asked_for as controls_of
 from evo_hpo.runtime.controls import run_controls
 from evo_hpo.runtime.evaluate import Success
 from evo_hpo.runtime.members import stored_member
 from evo_hpo.runtime.replaying import asked_for as replay_of
+from evo_hpo.runtime.resuming import asked_for as resume_of
 from evo_hpo.runtime.training import Training
 from evo_hpo.tracking.core import Trackers
 from evo_hpo.tracking.optuna import best_values
@@ -212,3 +215,17 @@ def test_a_study_of_species_seeds_a_run_of_one_of_them(run: Path) -> None:
 def test_the_report_shows_the_species_of_a_member(run: Path) -> None:
     page = (run / "report.html").read_text()
     assert "ppo from now on" in page or "grpo from now on" in page
+
+
+@pytest.mark.parametrize("asked_for", [resume_of, replay_of])
+def test_the_species_of_a_stored_run_are_not_exchanged(asked_for: Callable[..., Any], run: Path) -> None:
+    with pytest.raises(UserError, match="would exchange a whole part of a run that has begun"):
+        asked_for(run, ["evolution.species.algorithm=[grpo,gspo]"])
+
+
+def test_an_override_of_a_stored_run_reaches_every_species_that_has_the_key(run: Path) -> None:
+    parts = resume_of(run, ["algorithm.epochs=7", "reward.turn_penalty=0.5"]).config.evolution.species.parts
+    assert [(one.algorithm.epochs, one.reward.turn_penalty) for one in parts.values()] == [(7, 0.5), (7, 0.5)]
+    rate = "algorithm.critic.optimizer.learning_rate"
+    parts = resume_of(run, [f"{rate}=0.5"]).config.evolution.species.parts
+    assert parts["ppo"].algorithm.critic.optimizer.learning_rate == 0.5 and parts["grpo"].algorithm.critic is None
