@@ -157,12 +157,12 @@ class Composite(Reward):
                 continue
             if len(verdict.scores) != len(group):
                 raise ValueError(
-                    f"{who} gave {len(verdict.scores)} scores for the {len(group)} episodes of task {group[0].task} "
-                    f"of member {group[0].member}; give exactly one per episode"
+                    f"{who} gave {len(verdict.scores)} scores for the {len(group)} episodes of task {group[0].task}; "
+                    "give exactly one per episode"
                 )
             for episode, score in zip(group, verdict.scores, strict=True):
                 if wrong := fault(score, episode):
-                    raise ValueError(f"{who} gave task {episode.task} of member {episode.member} {wrong}")
+                    raise ValueError(f"{who} gave task {episode.task} {wrong}")
         return verdicts
 
     def _together(self, group: Sequence[Episode], verdicts: Mapping[str, Verdict]) -> Verdict:

@@ -228,6 +228,8 @@ def _lists_are_legal(facts: Facts) -> Iterator[Violation]:
     config, species = facts.config, facts.config.evolution.species
     for group in GROUPS:
         listed: Sequence[str] = getattr(species, group) or []
+        if odd := [option for option in listed if not re.fullmatch(r"[\w-]+(/[\w-]+)*", option)]:
+            yield Violation(f"evolution.species.{group} has {odd[0]!r}", "write an option's name alone")
         if twice := [option for number, option in enumerate(listed) if option in listed[:number]]:
             yield Violation(f"evolution.species.{group} names {twice[0]} twice", "name it once")
     order = config.pipeline.order

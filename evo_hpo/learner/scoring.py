@@ -99,7 +99,7 @@ def _paid_out(
 def _finite(score: Score, episode: Episode, name: str) -> Score:
     """The score in plain numbers (rewards may compute with tensors); one with a hole in it is refused by its part."""
     if wrong := fault(score, episode):
-        raise ValueError(f"{name} gave task {episode.task} of member {episode.member} {wrong}")
+        raise ValueError(f"{name} gave task {episode.task} {wrong}")
     turns = score.turn_rewards
     components = {part: float(value) for part, value in score.components.items()}
     return Score(float(score.outcome), None if turns is None else tuple(map(float, turns)), components)

@@ -97,6 +97,7 @@ def test_the_runs_own_algorithm_need_not_fit_where_no_member_has_it() -> None:
     [
         ([TWO, "evolution.population=1"], "evolution.population=1 is less than the 2 species grpo, ppo; write"),
         (["evolution.species.algorithm=[grpo,grpo]"], "evolution.species.algorithm names grpo twice"),
+        (["evolution.species.algorithm=[grpo,ppo.yaml]"], "algorithm has 'ppo.yaml'; write an option's name alone"),
         (["evolution.species.algorithm=grpo"], "evolution.species.algorithm must be a list"),
         (["evolution.species.algorithm=[]"], "evolution.species.algorithm must have at least 1"),
         (["evolution.species.algorithm=[grpo,pppo]"], "there is no algorithm 'pppo'; did you mean ppo?"),

@@ -38,7 +38,7 @@ def episodes() -> list[Episode]:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (Score(math.nan), "Said gave task 10 of member 0 outcome nan; a reward is finite"),
+        (Score(math.nan), "Said gave task 10 outcome nan; a reward is finite"),
         (Score(1.0, components={"tone": math.inf}), "component tone inf"),
         (Score(1.0, (0.0, math.nan)), "reward of turn 1 nan"),
         (Score(1.0, (0.0,)), "1 turn rewards for 2 turns; give exactly one per turn"),

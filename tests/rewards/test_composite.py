@@ -184,11 +184,11 @@ def test_each_part_is_asked_once_and_a_group_that_one_could_not_score_is_dropped
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        (Told(extra_scores=1), "gave 3 scores for the 2 episodes of task 7 of member 0; give exactly one per episode"),
-        (Told(turn_reward=1.0, extra_turns=-1), "gave task 7 of member 0 1 turn rewards for 2 turns"),
-        (Told(outcome=math.nan), "gave task 7 of member 0 outcome nan; a reward is finite"),
-        (Told(component=math.inf), "gave task 7 of member 0 component told inf"),
-        (Told(turn_reward=math.nan), "gave task 7 of member 0 reward of turn 0 nan, reward of turn 1 nan"),
+        (Told(extra_scores=1), "gave 3 scores for the 2 episodes of task 7; give exactly one per episode"),
+        (Told(turn_reward=1.0, extra_turns=-1), "gave task 7 1 turn rewards for 2 turns"),
+        (Told(outcome=math.nan), "gave task 7 outcome nan; a reward is finite"),
+        (Told(component=math.inf), "gave task 7 component told inf"),
+        (Told(turn_reward=math.nan), "gave task 7 reward of turn 0 nan, reward of turn 1 nan"),
     ],
 )
 def test_a_part_with_a_hole_in_its_scores_is_named(part: Told, sentence: str) -> None:
