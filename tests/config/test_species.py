@@ -42,7 +42,7 @@ def test_every_species_is_the_run_that_its_options_alone_would_make() -> None:
             alone.reward,
             alone.granularity,
         )
-        assert config.evolution.space == alone.evolution.space and config.pipeline == alone.pipeline
+        assert config.evolution == alone.evolution and config.pipeline == alone.pipeline
     assert of_two["ppo"].algorithm != of_two["grpo"].algorithm
 
 
@@ -64,11 +64,22 @@ def test_a_condition_leaves_a_key_to_the_species_it_names() -> None:
     assert all(one.space[RATE].when is None for one in species_of(config))
 
 
+def test_a_condition_on_two_groups_asks_for_both() -> None:
+    both = f"{OF_CRITIC}, when: {{algorithm: [ppo], granularity: [turn]}}}}"
+    config = loaded(TWO, "evolution.species.granularity=[mixed,turn]", both)
+    assert [one.name for one in species_of(config) if CRITIC in one.space] == ["ppo+turn"]
+
+
 @pytest.mark.parametrize(
     ("when", "sentence"),
     [
         ("{granularity: [turn]}", "names granularity, in which the members of this run do not differ"),
-        ("{env: [coin]}", "names env, in which the members of this run do not differ"),
+        (
+            "{env: [coin]}",
+            "names env, in which the members of this run do not differ; leave it out, or list options: "
+            "evolution.species.algorithm=[…]",
+        ),
+        ("{parts: [grpo]}", "names parts, in which the members of this run do not differ"),
         ("{algorithm: [dapo]}", "names dapo; choose among grpo, ppo"),
     ],
 )
@@ -80,12 +91,27 @@ def test_a_condition_on_what_does_not_differ_is_refused(when: str, sentence: str
 def test_a_combination_that_does_not_go_together_is_left_out_where_its_options_are_in_others() -> None:
     config = loaded("evolution.species.algorithm=[grpo,mt_grpo]", "evolution.species.granularity=[sparse,mixed]")
     assert names(config) == ["grpo+sparse", "grpo+mixed", "mt_grpo+mixed"]
-    assert config.granularity.reward == "sparse", "the run's own parts are those of the first species"
+
+
+def test_the_runs_own_parts_are_those_of_the_first_species_that_is_not_left_out() -> None:
+    lists = ["evolution.species.algorithm=[mt_grpo,grpo]", "evolution.species.granularity=[sparse,turn]"]
+    config = loaded(*lists, "evolution.population=3")  # as many as the species that are left
+    assert names(config) == ["mt_grpo+turn", "grpo+sparse", "grpo+turn"]
+    first = species_of(config)[0].config
+    assert (config.algorithm, config.granularity) == (first.algorithm, first.granularity)
+    turns = loaded(TWO, "evolution.species.granularity=[turn,mixed]")
+    assert turns.algorithm.advantage.credit == "turn"
 
 
 def test_an_option_that_goes_with_nothing_is_refused_with_the_reason() -> None:
     [told] = refusals("evolution.species.algorithm=[grpo,mt_grpo]", "granularity=sparse")
     assert told.startswith("of evolution.species, algorithm=mt_grpo: stage train learns with TurnRelative")
+
+
+def test_an_option_that_is_refused_is_called_by_its_own_name() -> None:
+    lists = ["evolution.species.granularity=[sparse,mixed]", "granularity=sparse"]
+    [told] = refusals("evolution=gated", "env=guess_number", "reward.invalid_penalty=1", *lists)
+    assert told.startswith("of evolution.species, granularity=mixed: granularity=mixed lets a failed episode earn as")
 
 
 def test_the_runs_own_algorithm_need_not_fit_where_no_member_has_it() -> None:
@@ -119,20 +145,23 @@ def test_a_stored_config_gives_the_same_species_again() -> None:
     composed = compose([TWO, "evolution.species.granularity=[mixed,turn]"])
     assert species_of(build(composed.values)) == species_of(build(composed.values, composed.provenance))
     assert composed.provenance["evolution.species.parts.ppo+turn.granularity.credit"] == "conf/granularity/turn.yaml"
+    below = "evolution.species.parts.ppo+turn."
+    told = {key.removeprefix(below).partition(".")[0] for key in composed.provenance if key.startswith(below)}
+    assert told == {"algorithm", "reward", "granularity"}
 
 
-def test_one_species_of_a_stored_config_is_the_run_that_it_would_be_alone() -> None:
+@pytest.mark.parametrize(("name", "own"), [("ppo", [f"{OF_CRITIC}}}"]), ("grpo", [])])
+def test_one_species_of_a_stored_config_is_the_run_that_it_would_be_alone(name: str, own: list[str]) -> None:
     values = compose([TWO, "evolution=gated", f"{OF_CRITIC}, when: {{algorithm: [ppo]}}}}"]).values
-    as_one_species(values, {"algorithm": "ppo", RATE: 0.1})
-    one = build(values)
-    alone = loaded("algorithm=ppo", "evolution=gated", f"{OF_CRITIC}}}")
+    as_one_species(values, {"algorithm": name, RATE: 0.1})
+    one, alone = build(values), loaded(f"algorithm={name}", "evolution=gated", *own)
     assert names(one) == [""] and one.algorithm == alone.algorithm and one.pipeline == alone.pipeline
-    assert dict(one.evolution.space) == dict(alone.evolution.space)
+    assert one.evolution == alone.evolution
 
 
 def test_what_is_recorded_of_a_member_includes_its_species() -> None:
     spaces = recorded_spaces(loaded(TWO, "evolution=gated"))
-    assert list(spaces) == ["grpo", "ppo"]
+    assert list(spaces) == ["grpo", "ppo"] and "reward" not in spaces["ppo"]
     assert spaces["ppo"]["algorithm"].choices == ["grpo", "ppo"] and RATE in spaces["ppo"]
     assert name_of({"granularity": "turn", "algorithm": "ppo", RATE: 0.1}) == "ppo+turn"
 
@@ -153,3 +182,14 @@ def test_a_value_that_one_species_needs_is_asked_for_where_it_can_be_written(tmp
     composed = compose([*others, listed.format("mine")], extra)
     mine = species_of(build(composed.values, composed.provenance, composed.choices))[1]
     assert isinstance(mine.config.reward, RewardModelReward) and mine.config.reward.path == "somewhere"
+
+
+def test_an_option_of_ones_own_can_be_a_species(tmp_path: Path) -> None:
+    write_yaml(tmp_path / "algorithm", "mine", "defaults: [ppo, _self_]\nepochs: 7\n")
+    composed = compose(["evolution.species.algorithm=[grpo,mine]"], tmp_path)
+    config = build(composed.values, composed.provenance, composed.choices)
+    assert [one.config.algorithm.epochs for one in species_of(config)][1] == 7
+
+
+def test_composing_species_leaves_the_folder_of_the_run_as_it_is_written() -> None:
+    assert str(compose([TWO, "hydra.run.dir=of_${hydra:runtime.choices.algorithm}"]).folder) == "of_grpo"
