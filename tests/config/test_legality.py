@@ -396,6 +396,17 @@ def test_failing_must_not_pay_wherever_weights_may_evolve_to() -> None:
     outcome = "+evolution.space.granularity.outcome_weight={type: float, low: 0.1, high: 2}"
     [sentence] = refusals(*guess, outcome)
     assert "allows granularity.outcome_weight=0.1, and" in sentence
+    [sentence] = refusals(*guess, outcome, TURN_WEIGHT % "4")
+    assert "evolution.space allows granularity.outcome_weight=0.1, granularity.turn_weight=0.5, and" in sentence
+    [sentence] = refusals(*guess, "granularity.turn_weight=4", TURN_WEIGHT % "5")
+    assert sentence.startswith("granularity=mixed lets a failed episode earn as much"), "and the space is not blamed"
+
+
+def test_failing_must_not_pay_as_much_as_succeeding() -> None:
+    even = ["env=guess_number", "granularity=mixed", "reward.invalid_penalty=0.125", "granularity.outcome_weight={}"]
+    [sentence] = refusals(*(line.format(7 * 0.125) for line in even))  # seven guesses may be invalid
+    assert "write granularity.outcome_weight=0.9 or more" in sentence
+    loaded(*(line.format(0.9) for line in even))
 
 
 def test_weights_of_a_reward_must_not_evolve_to_where_failing_pays() -> None:
@@ -415,3 +426,7 @@ def test_a_relative_range_without_the_own_value_says_what_to_write() -> None:
         f"itself out; write low: 1, or change {key} and give multiples of that"
     )
     loaded("evolution=gated", f"++evolution.space.{key}={{low: 1, high: 5}}")
+    [sentence] = refusals("evolution=gated", f"++evolution.space.{key}={{low: 0.2, high: 0.5}}")
+    assert "; write high: 1, or change" in sentence
+    [sentence] = refusals("evolution=gated", f"++evolution.space.{key}={{low: 5, high: 2}}")
+    assert "relative and runs" not in sentence and "write a low that is less than high" in sentence
