@@ -170,3 +170,12 @@ def test_options_may_stand_anywhere(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     shown = yaml.safe_load(done.stdout)
     assert (shown["env"]["size"], shown["seed"], shown["threads"]) == (3, 1, 1)
+
+
+def test_a_run_that_is_started_with_lists_has_their_species(here: Path) -> None:
+    assert main(["evolution.species.algorithm=[grpo,ppo]", *SMALL]) == 0
+    [folder] = (here / "runs").iterdir()
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert list(config["evolution"]["species"]["parts"]) == ["grpo", "ppo"]
+    source = yaml.safe_load((folder / "provenance.yaml").read_text())
+    assert source["evolution.species.parts.ppo.algorithm.critic._target_"].startswith("conf/algorithm/")
