@@ -369,3 +369,14 @@ def test_members_whose_scorers_could_not_be_measured_have_no_results_at_all(resu
     rates = [one[0] if one else NAN for one in results]
     fates = GATED.select(standing(rates, results=results), np.random.default_rng(0))
     assert [fate.parent for fate in fates] == ([1, 1, 1] if results[1] else [0, 1, 2])
+
+
+def test_a_new_line_draws_from_the_space_of_the_species_whose_weights_it_takes() -> None:
+    rates = [0.9, 0.85, 0.8, 0.7, 0.1]
+    cloned = past(rates, [0, 0, 0, 0, 4], ["elite", "cloned", "cloned", "cloned", "kept"])
+    values = [one | {"algorithm": name} for one, name in zip(values_of(rates), ["ppo", *["grpo"] * 4], strict=True)]
+    spaces = {"ppo": {"rate": Dimension("float", low=2.0, high=3.0)}, "grpo": SPACE}
+    now = standing(rates, past=[cloned, undisturbed(rates)], spaces=spaces, values=values)
+    fate = select(ALIKE, now)[4]
+    assert (fate.event, fate.parent) == ("injected", 0) and fate.values is not None
+    assert fate.values["algorithm"] == "ppo" and 2.0 <= fate.values["rate"] <= 3.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -244,3 +245,11 @@ def test_suggestions_depend_on_the_random_state_alone_and_leave_other_keys_as_th
 def test_nothing_to_explore_and_nobody_to_explore_for_are_both_fine() -> None:
     assert suggestions(Standing.of([0.1, 0.9]), {0: {}}) == [{}]
     assert suggestions(Standing.of([NAN, NAN], values=[at(0.1)] * 2, space=RATE), {}) == []
+
+
+def test_a_member_that_leaves_a_species_is_not_among_those_who_go_on_in_it() -> None:
+    values = [at(place) | {"algorithm": name} for place, name in ((0.0, "grpo"), (1.0, "grpo"), (0.5, "ppo"))]
+    now = Standing.of([0.5] * 3, values=values, spaces={"grpo": RATE, "ppo": RATE})
+    leaving = suggestions(now, {0: values[2], 1: values[1]})[1]
+    assert leaving == suggestions(replace(now, fitness=[NAN, 0.5, 0.5]), {0: values[2], 1: values[1]})[1]
+    assert leaving != suggestions(now, {1: values[1]})[0]

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evo_hpo.config.schema import Dimension
-from evo_hpo.evolution.space import draw, perturb, spread
+from evo_hpo.evolution.space import draw, perturb, spread, variety
 from evo_hpo.evolution.strategies.core import Mutation
 
 RATE = Dimension("float", low=1e-6, high=1e-2, log=True)
@@ -192,3 +192,20 @@ def test_mutations_are_reproducible() -> None:
     values = {"rate": 1e-3, "group": 8, "kind": "b"}
     mutation = Mutation(resample=0.5, keys=2)
     assert mutation(values, SPACE, rng(9)) == mutation(values, SPACE, rng(9))
+
+
+def test_members_are_as_various_as_their_values_lie_apart_in_the_ranges() -> None:
+    space = {"rate": RATE, "kind": KIND}
+    two = [{"rate": 1e-6, "kind": "a"}, {"rate": 1e-4, "kind": "a"}]
+    assert variety([space] * 2, two) == pytest.approx(0.25)  # half of the one range, and alike in the other
+    other = {"rate": 1e-2, "kind": "b"}
+    assert variety([space] * 3, [*two, other]) == pytest.approx(((0.5 + 0.5 + 1.0) / 3 + 2 / 3) / 2)
+    assert variety([space], two[:1]) == 0.0 and variety([{}] * 2, [{}, {}]) == 0.0
+
+
+def test_a_member_that_has_a_key_is_far_from_one_that_has_it_not() -> None:
+    rate, clip = {"rate": RATE}, {"rate": RATE, "clip": Dimension("float", low=0.0, high=1.0)}
+    values = [{"algorithm": "grpo", "rate": 1e-4}, {"algorithm": "ppo", "rate": 1e-4, "clip": 0.5}]
+    assert variety([rate, clip], values) == pytest.approx(2 / 3)
+    numbers = {"size": Dimension("categorical", choices=[2, 4])}
+    assert variety([numbers] * 2, [{"size": 2}, {"size": 4}]) == 1.0
