@@ -128,6 +128,20 @@ def test_only_members_that_lack_groups_play_again() -> None:
     assert torch.tensor([one.group for one in got.episodes if one.member == 1]).max() == 1
 
 
+def test_of_a_species_too_only_members_that_lack_groups_play_again() -> None:
+    settings = config("evolution.species.algorithm=[ppo,dapo]", "granularity=sparse", "evolution.population=4")
+    training = training_of(settings)
+    for one in training.species:
+        object.__setattr__(one.config, "reward", FirstMemberTies())
+    training.prepare()
+    sampling = hyperparameters.sampling(settings.rollout, {}, 4)
+    of_ppo, of_dapo = (
+        Counter(one.member for one in found.episodes)
+        for found in training.collector.collect(training.teams, sampling, 0)
+    )
+    assert of_dapo == {0: 24, 1: 8} and of_ppo == {0: 8, 1: 8}
+
+
 @dataclass(frozen=True)
 class FirstMemberTies(Reward):
     def __call__(self, group: Sequence[Episode]) -> list[Score]:

@@ -28,6 +28,7 @@ from tests.runtime.support import Left, Recorder, resumed, started
 
 TWO = "evolution.species.algorithm=[grpo,ppo]"
 RATE = "algorithm.optimizer.learning_rate"
+CRITIC, OF_PPO = "algorithm.critic.optimizer.learning_rate", "when: {algorithm: [ppo]}"
 STRATEGIES = ["none", "random", "truncation", "tournament", "gated", "pb2", "mf_pbt", "asha", "tpe"]
 
 
@@ -169,7 +170,9 @@ def test_every_strategy_selects_across_species(strategy: str) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("species") / "run"
-    started(folder, TWO, "granularity=sparse", "evolution=truncation", "evolution.population=4", "tracker.report=true")
+    lists = [TWO, f"+evolution.space.{CRITIC}={{type: float, low: 0.1, high: 10, relative: true, {OF_PPO}}}"]
+    size = ["granularity=sparse", "evolution=truncation", "evolution.population=4", "tracker.report=true"]
+    started(folder, *lists, *size)
     return folder
 
 
@@ -197,6 +200,9 @@ def test_the_winner_of_a_run_with_species_is_replayed_as_what_it_was(run: Path) 
     assert asked.config.evolution.species.parts == {}
     assert (asked.config.algorithm.critic is not None) == (best == "ppo")
     assert all("algorithm" not in step for step in asked.config.evolution.strategy.schedule["train"])
+    assert all(
+        set(step) == set(asked.config.evolution.space) for step in asked.config.evolution.strategy.schedule["train"]
+    )
 
 
 def test_controls_have_the_species_of_the_run_and_the_single_one_the_first(run: Path, tmp_path: Path) -> None:
