@@ -64,7 +64,7 @@ def build(
             problems.add(f"plugins.{index}", f"plugins names {name!r}, and there is no such package to import{where}")
     waiting = list(_take_missing(tree))
     for key in waiting:
-        if any(key != other and key.endswith(f".{other}") for other in waiting):
+        if any(key.endswith(f".{other}") for other in waiting):
             continue  # it refers to the other, as the stages of a pipeline do to `algorithm`
         problems.add(key, needed_by_species(key) or needed(key, {}, hint_for(key, provenance)))
     built: list[tuple[Any, Slot]] = []

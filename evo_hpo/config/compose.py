@@ -90,9 +90,8 @@ def _with_species(values: dict[str, Any], overrides: Sequence[str], extra: Path 
     """Compose what `evolution.species` lists into `values`; the sources of that."""
 
     def alike(choices: Mapping[str, str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-        own = [line for line in overrides if line.lstrip("+").partition("=")[0] not in choices]
         none = [f"evolution.species.{group}=null" for group in GROUPS]
-        composed = compose([*own, *(f"{group}={option}" for group, option in choices.items()), *none], extra)
+        composed = compose([*overrides, *(f"{group}={option}" for group, option in choices.items()), *none], extra)
         return composed.values, composed.provenance
 
     now = HydraConfig.instance().cfg
