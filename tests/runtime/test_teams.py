@@ -139,6 +139,8 @@ def test_a_member_that_begins_anew_has_a_critic_and_an_optimiser_that_know_nothi
 def test_species_may_have_unequal_numbers_of_members() -> None:
     training, _ = recorded(config(*TWO, "evolution=gated", "evolution.population=3"))
     assert training.progress.values["algorithm"] == ["grpo", "ppo", "grpo"]
+    first, _, second = training.progress.values[RATE]
+    assert first != second, "only the first of a species has the config's own values"
 
 
 def test_a_species_that_died_out_has_no_team_in_a_resumed_run() -> None:
