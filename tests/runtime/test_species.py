@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 import torch
 
+from evo_hpo.config.build import build
 from evo_hpo.config.errors import UserError
+from evo_hpo.config.species import recorded_spaces
 from evo_hpo.policy.sampling import Sampling
 from evo_hpo.runtime.controls import asked_for as controls_of
 from evo_hpo.runtime.controls import run_controls
@@ -22,9 +25,9 @@ from evo_hpo.runtime.replaying import asked_for as replay_of
 from evo_hpo.runtime.resuming import asked_for as resume_of
 from evo_hpo.runtime.training import Training
 from evo_hpo.tracking.core import Trackers
-from evo_hpo.tracking.optuna import best_values
+from evo_hpo.tracking.optuna import best_values, export_study
 from tests.building import config, training_of
-from tests.runtime.support import Left, Recorder, resumed, started
+from tests.runtime.support import Left, Recorder, resumed, started, stored
 
 TWO = "evolution.species.algorithm=[grpo,ppo]"
 RATE = "algorithm.optimizer.learning_rate"
@@ -141,6 +144,11 @@ def test_the_lineage_says_that_a_slot_has_changed_its_species() -> None:
         lost.text.startswith("member 0 (fitness 0.100) becomes a copy of member 1") and "ppo from now on" in lost.text
     )
     assert (lost.hyperparameters["algorithm"], lost.next_hyperparameters["algorithm"]) == ("grpo", "ppo")
+    bare, recorder = two("evolution=truncation", "evolution/space=none"), Recorder()
+    bare.trackers = Trackers([recorder])
+    bare.prepare()
+    bare._evolve(rates(0.1, 0.9, 0.5, 0.6))
+    assert recorder.generations[0].members[0].text.endswith("; ppo from now on")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -216,6 +224,14 @@ def test_controls_have_the_species_of_the_run_and_the_single_one_the_first(run: 
 def test_a_study_of_species_seeds_a_run_of_one_of_them(run: Path) -> None:
     space = config("algorithm=ppo", "evolution=truncation", "granularity=sparse").evolution.space
     assert all(set(values) == set(space) for values in best_values(str(run), space))
+
+
+def test_the_study_of_a_run_has_of_every_member_what_its_species_has(run: Path, tmp_path: Path) -> None:
+    spaces = recorded_spaces(build(stored(run)))
+    export_study(run, tmp_path / "study.db", spaces, "study")
+    trials = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path / 'study.db'}").trials
+    assert {trial.params["algorithm"] for trial in trials} == {"grpo", "ppo"}
+    assert all(set(trial.params) == set(spaces[trial.params["algorithm"]]) for trial in trials)
 
 
 def test_the_report_shows_the_species_of_a_member(run: Path) -> None:

@@ -12,8 +12,11 @@ import torch
 from envs.core import Episode
 from evo_hpo.config.schema import Config
 from evo_hpo.evolution import hyperparameters
+from evo_hpo.evolution.strategies import Fate
 from evo_hpo.runtime.evaluate import Success
+from evo_hpo.runtime.outcome import _final
 from evo_hpo.runtime.plan import told
+from evo_hpo.runtime.selection import _taken
 from evo_hpo.runtime.training import Training
 from evo_hpo.tracking.core import Alarm, Trackers
 from rewards.core import Reward, Score
@@ -143,6 +146,15 @@ def test_species_may_have_unequal_numbers_of_members() -> None:
     assert first != second, "only the first of a species has the config's own values"
 
 
+def test_a_species_evolves_what_only_its_own_granularity_has() -> None:
+    weight = "granularity.turn_weight"
+    space = f"+evolution.space.{weight}={{type: float, low: 0.5, high: 2, when: {{granularity: [mixed]}}}}"
+    lists = ["evolution.species.granularity=[sparse,mixed]", "evolution.population=4"]
+    training, _ = recorded(config(*lists, space))
+    none, own, none_either, drawn = training.progress.values[weight]
+    assert (none, own, none_either) == (None, 1.0, None) and 0.5 <= drawn <= 2
+
+
 def test_a_species_that_died_out_has_no_team_in_a_resumed_run() -> None:
     training, _ = recorded(config(*FOUR))
     training.progress.values["algorithm"] = ["ppo"] * 4
@@ -155,6 +167,27 @@ def test_the_best_of_all_generations_is_kept_with_the_keys_that_its_species_has(
     training._evolve([Success(rate, rate, rate, 8, (rate,) * 6) for rate in (0.9, 0.1, 0.2, 0.3)])
     best = training.progress.champion["values"]
     assert best["algorithm"] == "grpo" and CRITIC not in best and RATE in best
+
+
+def test_values_of_a_species_are_not_taken_over_without_its_weights() -> None:
+    own, foreign = {"algorithm": "ppo", RATE: 0.1}, {"algorithm": "grpo", RATE: 0.2}
+    assert _taken(Fate(1, "kept", False, "", values=foreign), own) == own
+    assert _taken(Fate(1, "kept", False, "", values=own | {RATE: 0.3}), own) == own | {RATE: 0.3}
+
+
+def test_the_result_is_what_one_member_plays_and_leaves_all_as_they_are() -> None:
+    training, _ = recorded(config("evolution.population=2"))
+    shake(training.policy, 3.0)
+    before = training.policy.block.data.clone()
+
+    def said(episodes: Sequence[Episode]) -> list[list[str]]:
+        return [[turn.action for turn in one.turns] for one in episodes]
+
+    mixed = said(training.measure.final(training.learner)[1])
+    played = said(_final(training, 1)[1])
+    assert torch.equal(training.policy.block.data, before)
+    training.policy.block.load(before[1].expand_as(before))
+    assert played == said(training.measure.final(training.learner)[1]) != mixed
 
 
 def test_what_a_key_without_a_value_leaves_to_the_config() -> None:
