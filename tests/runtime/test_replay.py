@@ -66,9 +66,11 @@ def test_a_replay_is_as_long_as_what_it_replays_and_has_no_budget_of_a_populatio
     (cut / "schedule.yaml").write_text(yaml.safe_dump(steps[1:]))  # as of a member that began anew
     text = (cut / "config.yaml").read_text()
     (cut / "config.yaml").write_text(text.replace("policy_tokens: null", "policy_tokens: 9000"))
-    replay = asked_for(cut, []).config
+    asked = asked_for(cut, [])
+    replay = asked.config
     assert replay.pipeline.stages["train"].generations == len(steps) - 1 == 2
     assert set(vars(replay.budget).values()) == {None}
+    assert compared({"members": []}, cut, asked.resolved)["changed"] == [], "neither is a change that anybody made"
 
 
 def test_the_arms_are_told_apart_by_slot() -> None:

@@ -114,6 +114,12 @@ def test_a_run_can_go_on_for_longer_and_its_record_says_so(copy: Path) -> None:
     assert source == "override pipeline.stages.train.generations=4 when resumed"
 
 
+def test_a_run_that_went_beyond_its_own_budget_can_be_resumed_as_it_is(tmp_path: Path) -> None:
+    spent = started(tmp_path / "run", "budget.environment_turns=1")
+    assert spent["generations"] == 1 and spent["environment_turns"] > 1
+    assert resumed(tmp_path / "run")["generations"] == 1
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
