@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evo_hpo.config.schema import Dimension
 from evo_hpo.evolution.space import draw, perturb, spread, variety
-from evo_hpo.evolution.strategies.core import Mutation
+from evo_hpo.evolution.strategies.core import Mutation, Standing
 
 RATE = Dimension("float", low=1e-6, high=1e-2, log=True)
 GROUP = Dimension("int", low=2, high=20)
@@ -209,3 +209,11 @@ def test_a_member_that_has_a_key_is_far_from_one_that_has_it_not() -> None:
     assert variety([rate, clip], values) == pytest.approx(2 / 3)
     numbers = {"size": Dimension("categorical", choices=[2, 4])}
     assert variety([numbers] * 2, [{"size": 2}, {"size": 4}]) == 1.0
+
+
+def test_a_child_explores_the_space_of_its_own_species() -> None:
+    spaces = {"grpo": {"rate": RATE}, "ppo": {"size": GROUP}}
+    values: list[dict[str, Any]] = [{"algorithm": "grpo", "rate": 1e-4}, {"algorithm": "ppo", "size": 8}]
+    standing = Standing.of([0.5, 0.4], values=values, spaces=spaces)
+    found = Mutation(resample=0.0, keys=0).of_all(dict(enumerate(values)), standing, rng)
+    assert found[0]["rate"] in neighbours(RATE, 1e-4) and found[1]["size"] in neighbours(GROUP, 8)
