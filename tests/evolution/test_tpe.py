@@ -72,8 +72,8 @@ def test_what_is_not_in_the_space_stays() -> None:
 
 def test_each_member_tries_what_its_species_may_have() -> None:
     spaces = {"grpo": {"size": SPACE["size"]}, "ppo": {"rate": SPACE["rate"]}}
-    values: list[Values] = [{"algorithm": "grpo", "size": 1}, {"algorithm": "ppo", "rate": 1e-5}]
+    values: list[Values] = [{"algorithm": "ppo", "rate": 1e-5}, {"algorithm": "grpo", "size": 1}]
     standing = Standing.of([0.5, 0.4], values=values, spaces=spaces)
-    grpo, ppo = (fate.values or {} for fate in TPE(trial=1, startup=1).select(standing, np.random.default_rng(0)))
+    ppo, grpo = (fate.values or {} for fate in TPE(trial=1, startup=1).select(standing, np.random.default_rng(0)))
     assert grpo.keys() == {"algorithm", "size"} and ppo.keys() == {"algorithm", "rate"}
     assert (grpo["algorithm"], ppo["algorithm"]) == ("grpo", "ppo") and ppo["rate"] != 1e-5
