@@ -380,3 +380,12 @@ def test_a_new_line_draws_from_the_space_of_the_species_whose_weights_it_takes()
     fate = select(ALIKE, now)[4]
     assert (fate.event, fate.parent) == ("injected", 0) and fate.values is not None
     assert fate.values["algorithm"] == "ppo" and 2.0 <= fate.values["rate"] <= 3.0
+
+
+def test_a_new_line_is_of_the_best_whose_species_has_something_to_draw() -> None:
+    rates = [0.9, 0.8, 0.7, 0.6]
+    values = [{"algorithm": "ppo"}, {"algorithm": "grpo", "rate": 0.5}, *[{"algorithm": "ppo"}] * 2]
+    cloned = past(rates, [0, 0, 0, 0], ["elite", "cloned", "cloned", "cloned"])
+    for spaces, injected in (({"ppo": {}, "grpo": SPACE}, {1}), ({"ppo": {}, "grpo": {}}, set())):
+        now = standing(rates, past=[cloned, undisturbed(rates)], spaces=spaces, values=values)
+        assert {fate.parent for fate in select(ALIKE, now) if fate.event == "injected"} == injected

@@ -198,17 +198,20 @@ def _injected(
     rng: np.random.Generator,
 ) -> list[Fate]:
     """The worst member that loses its place anyway, or else the worst that may, begins a new line."""
+    donor = next((m for m in elites if standing.space_of(standing.values[m])), None)
+    if donor is None:
+        return list(fates)  # of the best there is nothing to draw anew, as their species have no space
     unusable = [m for m, fate in enumerate(fates) if fate.event == "rescued"]
     cloned = [m for m in reversed(order) if fates[m].event == "cloned"]
-    kept = [m for m in reversed(order) if fates[m].event == "kept" and levels[m] < levels[elites[0]]]
+    kept = [m for m in reversed(order) if fates[m].event == "kept" and levels[m] < levels[donor]]
     candidates = [*rng.permutation(unusable).tolist(), *cloned, *kept]
     if not candidates:
         return list(fates)
     member = int(candidates[0])
     reason = alike if member in kept else f"{fates[member].reason}, and {alike}"
-    fresh = dict(standing.values[elites[0]])
+    fresh = dict(standing.values[donor])
     space = standing.space_of(fresh)
     fresh |= {name: draw(space[name], float(rng.random())) for name in sorted(space) if name in fresh}
     result = list(fates)
-    result[member] = Fate(elites[0], "injected", False, reason, values=fresh)
+    result[member] = Fate(donor, "injected", False, reason, values=fresh)
     return result
