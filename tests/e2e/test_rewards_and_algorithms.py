@@ -128,7 +128,7 @@ def test_a_judge_that_is_down_costs_neither_the_run_nor_its_episodes(server: Jud
 
 def test_a_reward_that_fails_keeps_the_episodes_that_were_played(tmp_path: Path) -> None:
     parts = ["plugins=[tests]", "reward._target_=tests.runtime.worlds.Broken", "granularity=sparse"]
-    with pytest.raises(UserError, match="member 0 .*outcome nan; .*The 12 episodes of update 0 are in"):
+    with pytest.raises(UserError, match=r"task \d+ outcome nan; .*The 12 episodes of update 0 are in"):
         started(tmp_path, *parts, "tracker.episodes=1")
     kept = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
     assert sum(one["split"] == "unscored" for one in kept) == 12

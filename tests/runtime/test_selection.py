@@ -160,11 +160,11 @@ def test_no_burn_in_and_no_interval_keeps_a_run_from_its_end(burn_in: int, every
 def test_what_selection_itself_costs_does_not_end_a_run_that_has_just_selected(tmp_path: Path) -> None:
     """Else clones and mutations went untrained into the result."""
     again = ["evolution=gated", "evolution.strategy.margin=1", "evolution.strategy.evaluation_budget=9"]
-    wide = ["evolution.population=4", "evaluation.tasks=24", "pipeline.stages.train.generations=6"]
+    wide = ["evolution.population=4", "evaluation.tasks=24", "pipeline.stages.train.generations=5"]
     started(tmp_path / "free", *again, *wide)
     lines = [json.loads(line) for line in (tmp_path / "free" / "metrics.jsonl").read_text().splitlines()]
     turns = [line["environment_turns"] for line in lines if line["kind"] == "generation" and line["member"] == 0]
-    for limit in range(turns[1], turns[3], (turns[3] - turns[1]) // 4):
+    for limit in range(turns[1], turns[3], (turns[3] - turns[1]) // 2):
         folder = tmp_path / str(limit)
         result = started(folder, *again, *wide, f"budget.environment_turns={limit}")
         last = [line for line in lineage(folder) if line["generation"] == result["generations"] - 1]
