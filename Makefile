@@ -1,5 +1,5 @@
 # make run         set up .venv if needed, then the default experiment (ARGS="env=guess_number seed=1" for others)
-# make test        the same set-up, then lint, types and the tests that take seconds
+# make test        the same set-up, then lint, types and all tests but the slow ones; 10 minutes on two cores
 # make test-slow   the tests that take minutes
 # make smollm2     adds what model=smollm2 needs
 # make format      lint fixes and formatting, in place

@@ -309,7 +309,7 @@ def test_where_one_line_would_remain_the_worst_begins_a_new_one_with_the_best_we
     assert (found[4].event, found[4].parent, found[4].explore) == ("injected", 0, False)
     assert fresh is not None and 1e-5 <= fresh["rate"] <= 1e-3 and fresh["rate"] != 1e-4 and fresh["kind"] in ("a", "b")
     assert sum(fate.event == "injected" for fate in found) == 1
-    assert found[4].reason.endswith("on 40 tasks, and of 2 lines of descent 1 would remain")
+    assert found[4].reason.endswith("on 40 tasks, and 1 of the 2 lines of descent that must be there would remain")
     assert select(replace(ALIKE, min_lineages=1), now)[4].event == "cloned"
     assert select(replace(ALIKE, horizon=2), now)[4].event == "cloned"  # two steps back they were five
     assert select(ALIKE, replace(now, space={}))[4].event == "cloned"  # nothing fresh to give
@@ -321,7 +321,10 @@ def test_a_member_that_must_be_rescued_is_the_first_to_begin_a_new_line() -> Non
     now = standing(rates, past=[cloned, undisturbed([0.9, 0.85, 0.5, 0.1])], space=SPACE, values=values_of(rates))
     fate = select(ALIKE, now)[2]
     assert (fate.event, fate.parent) == ("injected", 0)
-    assert fate.reason == "its fitness is not a finite number, and of 2 lines of descent 1 would remain"
+    assert (
+        fate.reason
+        == "its fitness is not a finite number, and 1 of the 2 lines of descent that must be there would remain"
+    )
 
 
 def test_a_line_that_was_begun_counts_as_a_line() -> None:

@@ -164,7 +164,7 @@ class Gated(Strategy):
         plan = ([fate.parent for fate in fates], [fate.event for fate in fates])
         lines, least = lineages([*steps, plan]), min(self.min_lineages, len(fates) // 2)
         if lines < least:
-            return f"of {least} lines of descent {lines} would remain"
+            return f"{lines} of the {least} lines of descent that must be there would remain"
         apart = variety(spaces, standing.values)
         return f"hyperparameters lie {apart:.3f} of their range apart" if apart < self.min_variety else ""
 
