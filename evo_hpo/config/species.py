@@ -62,9 +62,26 @@ def species_of(config: Config) -> list[Species]:
 
 def recorded_spaces(config: Config) -> dict[str, dict[str, Dimension]]:
     """Species -> all that may differ between members, the choice of the species included."""
-    listed = {group: getattr(config.evolution.species, group) for group in GROUPS}
-    groups = {group: Dimension("categorical", choices=options) for group, options in listed.items() if options}
+    listed = _listed(vars(config.evolution.species))
+    groups = {group: Dimension("categorical", choices=options) for group, options in listed.items()}
     return {one.name: groups | dict(one.space) for one in species_of(config)}
+
+
+def left_out(config: Config) -> list[str]:
+    """Names of the combinations of listed options that do not go together."""
+    species = config.evolution.species
+    names = map(name_of, _combinations(_listed(vars(species)))) if species.parts else ()
+    return [name for name in names if name not in species.parts]
+
+
+def _listed(species: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Group -> its options, of the groups between which members differ."""
+    return {group: species[group] for group in GROUPS if species.get(group)}
+
+
+def _combinations(listed: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+    """Group -> option, for every choice of one option of each group; none where no group is listed."""
+    return [dict(zip(listed, options, strict=True)) for options in product(*listed.values())] if listed else []
 
 
 # ---- composing ----
@@ -93,13 +110,12 @@ def compose_species(
                 "and list options: evolution.species.algorithm=[grpo,ppo], your own too (see --config-dir)"
             ]
         )
-    listed = {group: node[group] for group in GROUPS if node.get(group)}
+    listed = _listed(node)
     if not all(isinstance(one, list) and all(isinstance(o, str) for o in one) for one in listed.values()):
         return {}
     sources: dict[str, str] = {}
     node["parts"] = {}
-    for options in product(*listed.values()) if listed else []:
-        choices = dict(zip(listed, options, strict=True))
+    for choices in _combinations(listed):
         own, provenance = compose(choices)
         name = name_of(choices)
         node["parts"][name] = {"choices": choices} | {group: copy.deepcopy(own[group]) for group in GROUPS}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from envs.core import Episode
 from evo_hpo.config.schema import Config
-from evo_hpo.config.species import GROUPS
+from evo_hpo.config.species import left_out
 from evo_hpo.policy.policy import Policy
 from evo_hpo.tracking.progress import clock, count
 
@@ -90,14 +89,12 @@ def _limits(config: Config) -> str:
 
 def _of_species(config: Config) -> str:
     """Which there are, and which combinations do not go together."""
-    species = config.evolution.species
-    if not species.parts:
+    parts = config.evolution.species.parts
+    if not parts:
         return ""
-    listed = [getattr(species, group) for group in GROUPS if getattr(species, group)]
-    combinations = ["+".join(options) for options in product(*listed)]
-    out = [name for name in combinations if name not in species.parts]
+    out = left_out(config)
     left = f", without {', '.join(out)}, which would be refused" if out else ""
-    return f" ({', '.join(species.parts)}{left})"
+    return f" ({', '.join(parts)}{left})"
 
 
 def _many(number: int, what: str) -> str:

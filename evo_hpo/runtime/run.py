@@ -290,8 +290,8 @@ def _listed(rates: list[float]) -> str:
 def _trackers(config: Config, jsonl: JsonlTracker) -> list[Tracker]:
     settings = config.tracker
     trackers: list[Tracker] = [jsonl, ConsoleTracker(settings.console)]
-    if settings.optuna and any(recorded_spaces(config).values()):
-        trackers.append(OptunaTracker(recorded_spaces(config)))
+    if settings.optuna and any((spaces := recorded_spaces(config)).values()):
+        trackers.append(OptunaTracker(spaces))
     if settings.wandb != "disabled":
         trackers.append(
             WandbTracker(settings.wandb, settings.wandb_project, settings.wandb_entity, list(settings.tags))

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evo_hpo.config.species import PARTS
 from evo_hpo.tracking.progress import short_names
 
 SHOWN = 3  # single keys in a label, next to options and classes
 SPACE = "evolution.space."
-SPECIES = "evolution.species.parts."  # follows from which species there are, and from all else
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _causes(settings: Sequence[Setting]) -> list[str]:
         of_stage = re.fullmatch(r"pipeline\.stages\.[^.]+\.(.+)", key)
         return bool(of_stage) and all(s.values.get(key) == s.values.get(of_stage[1]) for s in settings if of_stage)
 
-    return [key for key in keys if not f"{key}.".startswith(SPECIES) and not repeats(key)] or keys
+    return [key for key in keys if not f"{key}.".startswith(PARTS) and not repeats(key)] or keys
 
 
 def _options(setting: Setting, group: str) -> list[str]:
